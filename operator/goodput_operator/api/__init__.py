@@ -1,0 +1,1 @@
+"""The custom resources, as pydantic models; ``crds/`` is generated from them."""

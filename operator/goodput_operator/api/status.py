@@ -1,0 +1,212 @@
+"""``TrainingJob.status``: what the operator has seen and decided.
+
+Two field managers write it. The reconciler owns everything but ``progress`` and ``checkpoint``;
+these two belong to the progress endpoint, which persists them as the workers report.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from goodput_operator.api.base import ApiModel
+
+MAX_ATTEMPT_RECORDS = 10
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 in UTC. Microseconds are kept where a duration is made of two of them."""
+
+
+class Phase(StrEnum):
+    """One word for people; machines read the conditions."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class Cause(StrEnum):
+    """Why an attempt ended before the job was done. Each has its own count and budget."""
+
+    CRASH = "crash"
+    INFRASTRUCTURE = "infrastructure"
+    PREEMPTION = "preemption"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "Succeeded"
+    CRASHED = "Crashed"
+    INFRASTRUCTURE_LOST = "InfrastructureLost"
+    PREEMPTED = "Preempted"
+    EVICTED = "Evicted"
+    SUSPENDED = "Suspended"
+    UNSCHEDULABLE = "Unschedulable"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+class Condition(ApiModel):
+    """A condition with the meaning of ``metav1.Condition``."""
+
+    type: str = Field(max_length=316, description="Type of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(max_length=1024, description="Why, in one word for machines.")
+    message: str = Field(default="", max_length=32768, description="Why, in words for people.")
+    last_transition_time: Time = Field(description="When the status last changed.")
+    observed_generation: int | None = Field(
+        default=None, description="The generation of the spec that it is about."
+    )
+
+
+class RolePlacement(ApiModel):
+    """Nodes of one role's ranks, in rank order, run-length encoded.
+
+    ``"0*4,2*4"`` puts ranks 0 to 3 on the first node of the placement's table and ranks 4 to 7 on
+    the third.
+    """
+
+    name: str = Field(description="Name of the role.")
+    nodes: str = Field(
+        description="Indices into the placement's nodes, each with a count, as 0*4,2*4."
+    )
+
+
+class Placement(ApiModel):
+    """The committed placement of the current attempt: written before any of its pods exists."""
+
+    attempt: int = Field(description="The attempt that it places.")
+    nodes: tuple[str, ...] = Field(description="Table of the nodes that are used.")
+    roles: tuple[RolePlacement, ...] = Field(description="Where the ranks of each role are.")
+    resume_step: int = Field(default=0, description="Lower bound of the step to resume from.")
+    committed_at: Time = Field(description="When it was decided.")
+    created_at: Time | None = Field(
+        default=None, description="When all pods of the attempt had been created."
+    )
+    running_at: Time | None = Field(
+        default=None, description="When all ranks of the attempt were running for the first time."
+    )
+
+
+class AttemptRecord(ApiModel):
+    """What became of one attempt; the newest are kept."""
+
+    attempt: int = Field(description="Number of the attempt.")
+    outcome: Outcome
+    cause: Cause | None = None
+    message: str = Field(default="", description="What happened, with the rank and node.")
+    placed_at: Time = Field(description="When its placement was committed.")
+    running_at: Time | None = Field(default=None, description="When all its ranks were running.")
+    ended_at: Time = Field(description="When it was over.")
+    nodes: tuple[str, ...] = Field(default=(), description="The nodes that it ran on.")
+    lost_nodes: tuple[str, ...] = Field(default=(), description="Those of them that were lost.")
+    resume_step: int = Field(default=0, description="The step that it was to resume from.")
+    last_step: int | None = Field(
+        default=None, description="The last step that was reported in this attempt."
+    )
+
+
+class ExcludedNode(ApiModel):
+    """A node on which a rank could not bind; not planned for again until the time given."""
+
+    node: str = Field(description="Name of the node.")
+    message: str = Field(description="Why the rank could not bind.")
+    until: Time = Field(description="When it is planned for again.")
+
+
+class Requeue(ApiModel):
+    """The job gives its quota back and queues again; cleared when the quota is released."""
+
+    reason: str = Field(description="Why, in one word for machines.")
+    message: str = Field(description="Why, in words for people.")
+    since: Time = Field(description="When it was decided.")
+    not_before: Time = Field(description="When the job queues again at the earliest.")
+
+
+class Restarts(ApiModel):
+    """Restarts so far, by cause."""
+
+    crash: int = Field(default=0, description="After a container failed.")
+    infrastructure: int = Field(default=0, description="After a node or a pod was lost.")
+    preemption: int = Field(default=0, description="After Kueue took the quota back.")
+
+
+class Progress(ApiModel):
+    """The newest report of the workers, at most 30 s old while they report."""
+
+    attempt: int = Field(description="The attempt that reported.")
+    step: int = Field(description="The newest step.")
+    total_steps: int | None = Field(default=None, description="Steps after which the job is done.")
+    loss: float | None = Field(default=None, description="Loss at the newest step.")
+    rank: int = Field(default=0, description="Rank, over all roles, that reported.")
+    reported_at: Time = Field(description="When it was reported.")
+    resumed_from_step: int | None = Field(
+        default=None, description="The step that this attempt really resumed from."
+    )
+    first_step_at: Time | None = Field(
+        default=None, description="When this attempt reported its first step."
+    )
+
+
+class DurableCheckpoint(ApiModel):
+    """The newest checkpoint that a worker reported as durable."""
+
+    step: int = Field(description="The step that it holds.")
+    attempt: int = Field(description="The attempt that saved it.")
+    saved_at: Time = Field(description="When it was reported.")
+    stall_seconds: float | None = Field(
+        default=None, description="How long saving it kept the job from training."
+    )
+
+
+class TrainingJobStatus(ApiModel):
+    """The observed state of a TrainingJob."""
+
+    observed_generation: int | None = Field(
+        default=None, description="The generation of the spec that the status is about."
+    )
+    phase: Phase | None = None
+    reason: str | None = Field(default=None, description="Why the job is in its phase.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        description="What is true of the job, for machines.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    workload: str | None = Field(default=None, description="Name of the Kueue Workload.")
+    replicas: int | None = Field(default=None, description="Ranks of all roles.")
+    ready_replicas: int | None = Field(default=None, description="Ranks that are ready.")
+    ready: str | None = Field(default=None, description="Ready ranks of all ranks, as 7/8.")
+    attempt: int = Field(default=0, description="Number of the newest attempt; 0 before the first.")
+    placement: Placement | None = None
+    attempts: tuple[AttemptRecord, ...] = Field(
+        default=(),
+        max_length=MAX_ATTEMPT_RECORDS,
+        description="The newest attempts that have ended.",
+    )
+    restarts: Restarts = Field(default_factory=Restarts)
+    restart_at: Time | None = Field(default=None, description="Earliest start of the next attempt.")
+    placement_failures: int = Field(
+        default=0, description="Placements withdrawn in a row since the last one that started."
+    )
+    excluded_nodes: tuple[ExcludedNode, ...] = Field(
+        default=(), description="Nodes left out for now, since ranks could not bind there."
+    )
+    requeue: Requeue | None = None
+    waiting_since: Time | None = Field(
+        default=None, description="Since when the job has quota but no placement."
+    )
+    active_seconds: float = Field(
+        default=0.0, description="Seconds spent running, in attempts that have ended."
+    )
+    start_time: Time | None = Field(
+        default=None, description="When all ranks were running for the first time."
+    )
+    completion_time: Time | None = Field(default=None, description="When the job was over.")
+    progress: Progress | None = None
+    checkpoint: DurableCheckpoint | None = None

@@ -1,0 +1,114 @@
+"""Names that other people's objects and tools see: API group, labels, reasons.
+
+Everything here is part of the contract with users; renaming one is a breaking change.
+"""
+
+from typing import Final
+
+GROUP: Final = "goodput.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "TrainingJob"
+PLURAL: Final = "trainingjobs"
+
+FIELD_MANAGER: Final = "goodput-operator"
+"""Owns everything the reconciler writes, including all of the status but the two fields below."""
+PROGRESS_FIELD_MANAGER: Final = "goodput-progress"
+"""Owns ``status.progress`` and ``status.checkpoint``: what the workers report."""
+
+# Labels and annotations on the pods, Services and Workloads of a job.
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_RANK: Final = f"{GROUP}/rank"
+LABEL_PREFIX: Final = f"{GROUP}/"
+ANNOTATION_PROGRESS_CA: Final = f"{GROUP}/progress-ca"
+ANNOTATION_DEACTIVATED: Final = f"{GROUP}/deactivated"
+"""Set on a Workload in the same write that deactivates it: only then may we activate it again."""
+
+# Kueue's own names.
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_VERSION: Final = "v1beta2"
+KUEUE_API_VERSION: Final = f"{KUEUE_GROUP}/{KUEUE_VERSION}"
+LABEL_QUEUE: Final = f"{KUEUE_GROUP}/queue-name"
+LABEL_PRIORITY_CLASS: Final = f"{KUEUE_GROUP}/priority-class"
+KUEUE_ADMISSION_GATE: Final = f"{KUEUE_GROUP}/admission"
+CHECK_CONTROLLER: Final = f"{GROUP}/power"
+"""``spec.controllerName`` of the AdmissionChecks that this operator answers."""
+
+# Taints and labels of Kubernetes that decide about a node.
+TAINT_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+TAINT_NOT_READY: Final = "node.kubernetes.io/not-ready"
+TAINT_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+TAINT_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+LABEL_RACK: Final = f"{GROUP}/rack"
+
+PROGRESS_AUDIENCE: Final = f"{GROUP}/progress"
+PROGRESS_MOUNT_PATH: Final = "/var/run/secrets/goodput.dev"
+COORDINATOR_PORT: Final = 29400
+"""The port on which rank 0 of the first role hosts the rendezvous, unless the template sets one."""
+
+
+class ConditionType:
+    """Types of ``status.conditions``; each appears at most once."""
+
+    ADMITTED: Final = "Admitted"
+    RUNNING: Final = "Running"
+    SUSPENDED: Final = "Suspended"
+    COMPLETE: Final = "Complete"
+    FAILED: Final = "Failed"
+
+
+class Reason:
+    """Machine-readable reasons of conditions and Events."""
+
+    # Waiting
+    QUEUE_MISSING: Final = "QueueMissing"
+    INVALID_SPEC: Final = "InvalidSpec"
+    WORKLOAD_CREATE_FAILED: Final = "WorkloadCreateFailed"
+    WAITING_FOR_QUOTA: Final = "WaitingForQuota"
+    WAITING_FOR_NODES: Final = "WaitingForNodes"
+    UNSCHEDULABLE: Final = "Unschedulable"
+    KUEUE_NOT_CONFIGURED: Final = "KueueNotConfigured"
+    INADMISSIBLE: Final = "Inadmissible"
+    WAITING_FOR_CHECKS: Final = "WaitingForChecks"
+    DEACTIVATED: Final = "Deactivated"
+    API_ERROR: Final = "APIError"
+    # Life
+    ADMITTED: Final = "Admitted"
+    QUOTA_RELEASED: Final = "QuotaReleased"
+    STARTING: Final = "Starting"
+    ALL_RANKS_READY: Final = "AllRanksReady"
+    RANKS_NOT_READY: Final = "RanksNotReady"
+    BACKING_OFF: Final = "BackingOff"
+    STOPPING: Final = "Stopping"
+    SUSPENDED_BY_USER: Final = "SuspendedByUser"
+    RESUMED_BY_USER: Final = "ResumedByUser"
+    EVICTED: Final = "Evicted"
+    # Ends
+    COMPLETED: Final = "Completed"
+    CRASH_BUDGET_EXHAUSTED: Final = "CrashBudgetExhausted"
+    INFRASTRUCTURE_BUDGET_EXHAUSTED: Final = "InfrastructureBudgetExhausted"
+    DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+
+
+class EventReason:
+    """Reasons of the Events that tell a job's story, in the order in which they usually happen."""
+
+    QUEUED: Final = "Queued"
+    ADMITTED: Final = "Admitted"
+    GANG_PLACED: Final = "GangPlaced"
+    GANG_STARTED: Final = "GangStarted"
+    NODE_LOST: Final = "NodeLost"
+    RANK_CRASHED: Final = "RankCrashed"
+    POD_LOST: Final = "PodLost"
+    RESTARTING: Final = "Restarting"
+    RESUMED: Final = "Resumed"
+    EVICTED: Final = "Evicted"
+    UNSCHEDULABLE: Final = "Unschedulable"
+    QUOTA_RELEASED: Final = "QuotaReleased"
+    SUSPENDED: Final = "Suspended"
+    COMPLETED: Final = "Completed"
+    FAILED: Final = "Failed"
+    INVALID: Final = "Invalid"

@@ -1,0 +1,350 @@
+"""The job without a live attempt: its Workload, its quota, and its next placement.
+
+The steps are in the order in which they must hold. Each looks only at what is observed, so that
+the operator may be killed between any two of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import AttemptRecord, Phase, Placement, Requeue
+from goodput_operator.api.times import format_micro_time, parse_time
+from goodput_operator.domain import restart
+from goodput_operator.domain.context import Context
+from goodput_operator.domain.model import PodSetAssignment, WorkloadView
+from goodput_operator.domain.placement import codec
+from goodput_operator.domain.placement.constraints import NodeConstraints
+from goodput_operator.domain.placement.gang import NoPlace, Placed, RankGroup, plan_gang
+from goodput_operator.domain.placement.ledger import free_resources
+from goodput_operator.domain.plan import (
+    CreateWorkload,
+    DeleteWorkload,
+    JobEvent,
+    ReleaseQuota,
+    SetWorkloadActive,
+)
+from goodput_operator.domain.resources import pod_requests
+from goodput_operator.domain.verdict import Verdict
+
+_QUEUED_AGAIN = frozenset({"Preempted", "NodeFailures"})
+"""Evictions after which ``Requeued`` is True at once; for the others Kueue decides when."""
+
+
+def advance(context: Context) -> Verdict:
+    """One step towards the next attempt, or the reason why there is none."""
+    return (
+        _suspended(context)
+        or _gives_back(context)
+        or _obsolete(context)
+        or _unqueued(context)
+        or _missing(context)
+        or _evicted(context)
+        or _inactive(context)
+        or _queued(context)
+        or _checked_by_others(context)
+        or _backing_off(context)
+        or _place(context)
+    )
+
+
+def _suspended(context: Context) -> Verdict | None:
+    if not context.spec.suspend:
+        return None
+    workload, message = context.workload, "spec.suspend is true"
+    step = _withdraw(context, workload) if workload else None
+    if step is not None:
+        return Verdict(Phase.STOPPING, c.Reason.SUSPENDED_BY_USER, message, **step)
+    if not context.all_gone:
+        return _stopping(context, c.Reason.SUSPENDED_BY_USER)
+    updates = {"requeue": None, "waiting_since": None, "restart_at": None}
+    return Verdict(Phase.SUSPENDED, c.Reason.SUSPENDED_BY_USER, message, updates=updates)
+
+
+def _withdraw(context: Context, workload: WorkloadView) -> dict[str, Any] | None:
+    """What takes a Workload out of its queue, one step at a time; None once it is out.
+
+    Deactivate, wait for Kueue to evict it, wait for the pods to be gone, release. A release without
+    an eviction would leave the Workload out of its queue for ever.
+    """
+    if workload.active:
+        return {"actions": (SetWorkloadActive(workload.name, False),)}
+    if not workload.has_admission:
+        return None
+    if not workload.is_evicted or not context.all_gone:
+        return {"requeue_after": context.policy.recheck_seconds}
+    return {"actions": (_release(workload),)}
+
+
+def _release(workload: WorkloadView) -> ReleaseQuota:
+    evicted = workload.evicted
+    reason = evicted.reason if evicted else "Pending"
+    return ReleaseQuota(
+        workload.name,
+        workload.resource_version,
+        requeued=reason in _QUEUED_AGAIN,
+        reason=reason,
+        message=evicted.message if evicted else "",
+    )
+
+
+def _stopping(context: Context, reason: str) -> Verdict:
+    left = [pod.name for pod in context.pods if not context.gone(pod)]
+    return Verdict(
+        Phase.STOPPING,
+        reason,
+        f"waiting for {len(left)} pods to stop, {left[0]} among them" if left else "stopping",
+        requeue_after=context.policy.recheck_seconds,
+    )
+
+
+def _gives_back(context: Context) -> Verdict | None:
+    """Give the quota back because no placement exists, then queue again when it may."""
+    requeue, workload = context.status.requeue, context.workload
+    if requeue is None:
+        return None
+    step = _withdraw(context, workload) if workload else None
+    if step is not None:
+        return Verdict(Phase.STOPPING, requeue.reason, requeue.message, **step)
+    wait = parse_time(requeue.not_before) - context.now
+    if wait > 0:
+        message = f"{requeue.message}; quota given back, queues again at {requeue.not_before}"
+        return Verdict(Phase.PENDING, requeue.reason, message, requeue_after=wait)
+    return Verdict(
+        Phase.PENDING,
+        requeue.reason,
+        requeue.message,
+        updates={"requeue": None, "waiting_since": None},
+        commit=True,
+    )
+
+
+def _obsolete(context: Context) -> Verdict | None:
+    """Delete Workloads that no longer describe the job, once nothing runs on their quota."""
+    obsolete = [
+        each for each in context.workloads if each.name != context.workload_name or each.is_finished
+    ]
+    if not obsolete:
+        return None
+    if not context.all_gone:
+        return _stopping(context, c.Reason.QUOTA_RELEASED)
+    return Verdict(
+        Phase.PENDING,
+        c.Reason.QUOTA_RELEASED,
+        f"Workload {obsolete[0].name} no longer describes the job and is replaced",
+        actions=tuple(DeleteWorkload(each.name, each.uid) for each in obsolete),
+        requeue_after=1.0,
+    )
+
+
+def _unqueued(context: Context) -> Verdict | None:
+    if context.job.queue is not None:
+        return None
+    message = f"set the label {c.LABEL_QUEUE} of the TrainingJob to the name of a LocalQueue"
+    return Verdict(
+        Phase.PENDING,
+        c.Reason.QUEUE_MISSING,
+        message,
+        events=(JobEvent("Warning", c.EventReason.INVALID, message, key="queue"),),
+    )
+
+
+def _missing(context: Context) -> Verdict | None:
+    if context.workload is not None:
+        return None
+    message = f"queued in LocalQueue {context.job.queue}"
+    return Verdict(
+        Phase.QUEUED,
+        c.Reason.WAITING_FOR_QUOTA,
+        message,
+        actions=(CreateWorkload(context.workload_name),),
+        events=(JobEvent("Normal", c.EventReason.QUEUED, message, key=context.workload_name),),
+    )
+
+
+def _evicted(context: Context) -> Verdict | None:
+    """Release what Kueue has taken back, once the pods are gone."""
+    workload = _found(context)
+    if not workload.is_evicted or not workload.has_admission:
+        return None
+    if not context.all_gone:
+        return _stopping(context, c.Reason.EVICTED)
+    told = f"{workload.evicted.reason}: {workload.evicted.message}" if workload.evicted else ""
+    return Verdict(Phase.QUEUED, c.Reason.EVICTED, told, actions=(_release(workload),))
+
+
+def _inactive(context: Context) -> Verdict | None:
+    workload = _found(context)
+    if workload.active:
+        return None
+    if workload.deactivated_by_us:
+        return Verdict(
+            Phase.QUEUED,
+            c.Reason.WAITING_FOR_QUOTA,
+            f"queued in LocalQueue {context.job.queue}",
+            actions=(SetWorkloadActive(workload.name, True),),
+        )
+    why = f" ({workload.evicted.message})" if workload.evicted else ""
+    return Verdict(
+        Phase.PENDING,
+        c.Reason.DEACTIVATED,
+        f"Workload {workload.name} was deactivated{why}: set its spec.active to true, "
+        "or set spec.suspend of the TrainingJob to true and back to false",
+    )
+
+
+def _queued(context: Context) -> Verdict | None:
+    workload = _found(context)
+    if workload.has_admission:
+        return None
+    reserved = workload.quota_reserved
+    refused = reserved is not None and reserved.reason == "Inadmissible"
+    return Verdict(
+        Phase.QUEUED,
+        c.Reason.INADMISSIBLE if refused else c.Reason.WAITING_FOR_QUOTA,
+        (reserved.message if reserved else "") or f"queued in LocalQueue {context.job.queue}",
+        updates={"waiting_since": None},
+    )
+
+
+def _checked_by_others(context: Context) -> Verdict | None:
+    """Place last: another check may still bring the nodes that we place on."""
+    waiting = [each for each in _found(context).checks if not each.ours and each.state != "Ready"]
+    if not waiting:
+        return None
+    first = waiting[0]
+    message = f"admission check {first.name} is {first.state}: {first.message}".rstrip(": ")
+    return Verdict(Phase.QUEUED, c.Reason.WAITING_FOR_CHECKS, message)
+
+
+def _backing_off(context: Context) -> Verdict | None:
+    restart_at = context.status.restart_at
+    wait = parse_time(restart_at) - context.now if restart_at else 0.0
+    if wait <= 0:
+        return None
+    if context.status.placement_failures >= context.policy.placement_tries:
+        return _give_back(context, c.Reason.UNSCHEDULABLE, _last_message(context))
+    return Verdict(
+        Phase.RESTARTING,
+        c.Reason.BACKING_OFF,
+        f"restarts at {restart_at}: {_last_message(context)}",
+        requeue_after=wait,
+    )
+
+
+def _place(context: Context) -> Verdict:
+    """Commit a placement for the whole gang, or hold on, or give the quota back."""
+    outcome = find_place(context)
+    if isinstance(outcome, Placed):
+        return _commit(context, outcome)
+    since = context.status.waiting_since
+    waited = context.now - parse_time(since) if since else 0.0
+    left = context.policy.hold_seconds - waited
+    if left <= 0:
+        return _give_back(context, c.Reason.WAITING_FOR_NODES, outcome.message)
+    phase = Phase.RESTARTING if context.status.attempt else Phase.QUEUED
+    return Verdict(
+        phase,
+        c.Reason.WAITING_FOR_NODES,
+        outcome.message,
+        updates={"waiting_since": since or format_micro_time(context.now)},
+        requeue_after=max(0.1, min(left, context.policy.recheck_seconds)),
+    )
+
+
+def find_place(context: Context) -> Placed | NoPlace:
+    """A placement for the gang within what Kueue has assigned, on what is free now."""
+    workload = context.workload
+    assigned: Mapping[str, PodSetAssignment] = (
+        {each.name: each for each in workload.assignments} if workload else {}
+    )
+    for each in assigned.values():
+        if each.conflict is not None:
+            return NoPlace(f"admission of role {each.name} contradicts itself: {each.conflict}", 0)
+    groups = tuple(
+        RankGroup(
+            role.name,
+            role.replicas,
+            pod_requests(role.template.get("spec") or {}),
+            NodeConstraints.of(role.template, assigned.get(role.name)),
+        )
+        for role in context.spec.roles
+    )
+    excluded = {
+        each.node for each in context.status.excluded_nodes if parse_time(each.until) > context.now
+    }
+    free = free_resources(context.snapshot, context.job.key)
+    return plan_gang(groups, context.snapshot.nodes, free, excluded)
+
+
+def _commit(context: Context, placed: Placed) -> Verdict:
+    status, attempt = context.status, context.status.attempt + 1
+    nodes, roles = codec.encode(placed)
+    checkpoint = status.checkpoint
+    placement = Placement(
+        attempt=attempt,
+        nodes=nodes,
+        roles=roles,
+        resume_step=checkpoint.step if checkpoint else 0,
+        committed_at=format_micro_time(context.now),
+    )
+    message = f"attempt {attempt}: {context.replicas} ranks placed on {len(nodes)} nodes"
+    restarting = bool(status.attempts)
+    events = [JobEvent("Normal", c.EventReason.ADMITTED, message, key=f"a{attempt}")]
+    if restarting:
+        events = [JobEvent("Normal", c.EventReason.RESTARTING, message, key=f"a{attempt}")]
+    return Verdict(
+        Phase.STARTING,
+        c.Reason.STARTING,
+        message,
+        updates={
+            "attempt": attempt,
+            "placement": placement,
+            "restart_at": None,
+            "waiting_since": None,
+        },
+        events=tuple(events),
+        commit=True,
+    )
+
+
+def _give_back(context: Context, reason: str, message: str) -> Verdict:
+    policy, tries = context.policy, context.status.placement_failures + 1
+    wait = restart.exponential(policy.requeue_base_seconds, policy.requeue_max_seconds, tries)
+    requeue = Requeue(
+        reason=reason,
+        message=message,
+        since=format_micro_time(context.now),
+        not_before=format_micro_time(context.now + wait),
+    )
+    return Verdict(
+        Phase.STOPPING,
+        reason,
+        message,
+        updates={
+            "requeue": requeue,
+            "placement_failures": tries,
+            "waiting_since": None,
+            "restart_at": None,
+        },
+        events=(
+            JobEvent(
+                "Warning",
+                c.EventReason.QUOTA_RELEASED,
+                f"gives its quota back: {message}",
+                key=f"a{context.status.attempt}-{tries}",
+            ),
+        ),
+        commit=True,
+    )
+
+
+def _last_message(context: Context) -> str:
+    record: AttemptRecord | None = restart.last_record(context)
+    return record.message if record else ""
+
+
+def _found(context: Context) -> WorkloadView:
+    if context.workload is None:
+        raise ValueError("the steps after _missing have a Workload")
+    return context.workload

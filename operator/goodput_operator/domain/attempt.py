@@ -1,0 +1,320 @@
+"""The live attempt: a committed placement, and what its pods and nodes are doing."""
+
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import Cause, ExcludedNode, Outcome, Phase
+from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.domain import failures, restart
+from goodput_operator.domain.context import Context
+from goodput_operator.domain.ending import active_now, ended, over
+from goodput_operator.domain.model import PodView, WorkloadView
+from goodput_operator.domain.plan import (
+    Action,
+    AnswerChecks,
+    CreatePod,
+    EnsureService,
+    JobEvent,
+    SetPodsReady,
+)
+from goodput_operator.domain.verdict import Verdict, is_ready
+
+PREEMPTED = "Preempted"
+
+
+def observe(context: Context) -> Verdict | None:
+    """What becomes of the live attempt; None when there is none."""
+    if context.placement is None:
+        return None
+    return (
+        _succeeded(context)
+        or _deadline(context)
+        or _asked_to_stop(context)
+        or _failed(context)
+        or _cannot_bind(context)
+        or _start(context)
+        or _running(context)
+    )
+
+
+def _succeeded(context: Context) -> Verdict | None:
+    needed = [
+        (role.name, rank) for role in context.completing_roles for rank in range(role.replicas)
+    ]
+    pods = context.live_pods
+    if not all(rank in pods and pods[rank].phase == "Succeeded" for rank in needed):
+        return None
+    roles = ", ".join(role.name for role in context.completing_roles)
+    message = f"all {len(needed)} ranks of role {roles} have succeeded"
+    updates = ended(context, Outcome.SUCCEEDED, message)
+    return over(context, Phase.COMPLETE, c.Reason.COMPLETED, message, updates)
+
+
+def _deadline(context: Context) -> Verdict | None:
+    limit = context.spec.active_deadline_seconds
+    if limit is None or context.status.active_seconds + active_now(context) < limit:
+        return None
+    message = f"spec.activeDeadlineSeconds: the job has been running for {limit} s"
+    updates = ended(context, Outcome.DEADLINE_EXCEEDED, message)
+    return over(context, Phase.FAILED, c.Reason.DEADLINE_EXCEEDED, message, updates)
+
+
+def _asked_to_stop(context: Context) -> Verdict | None:
+    """End a healthy attempt because the user or Kueue says so. Never counted against the user."""
+    workload = context.workload
+    if context.spec.suspend:
+        return _stop(context, Outcome.SUSPENDED, c.EventReason.SUSPENDED, "spec.suspend is true")
+    if workload is None:
+        return _stop(
+            context,
+            Outcome.EVICTED,
+            c.EventReason.EVICTED,
+            f"Workload {context.status.workload or context.workload_name} was deleted",
+        )
+    if workload.is_evicted or workload.is_finished or not workload.has_admission:
+        reason, message = _eviction(workload)
+        preempted = reason == PREEMPTED
+        return _stop(
+            context,
+            Outcome.PREEMPTED if preempted else Outcome.EVICTED,
+            c.EventReason.EVICTED,
+            f"{reason}: {message}",
+            Cause.PREEMPTION if preempted else None,
+        )
+    return None
+
+
+def _eviction(workload: WorkloadView) -> tuple[str, str]:
+    if workload.is_evicted and workload.evicted is not None:
+        return workload.evicted.reason, workload.evicted.message
+    if workload.is_finished:
+        return "Finished", f"Workload {workload.name} was marked as finished"
+    return "NoReservation", f"Workload {workload.name} has lost its admission"
+
+
+def _stop(
+    context: Context, outcome: Outcome, event: str, message: str, cause: Cause | None = None
+) -> Verdict:
+    attempt = context.status.attempt
+    return Verdict(
+        Phase.STOPPING,
+        outcome.value,
+        message,
+        updates={**ended(context, outcome, message, cause), "restart_at": None},
+        events=(JobEvent("Normal", event, message, key=f"a{attempt}"),),
+        commit=True,
+    )
+
+
+def _failed(context: Context) -> Verdict | None:
+    failure = failures.find_failure(context)
+    return restart.after_failure(context, failure) if failure else None
+
+
+def _cannot_bind(context: Context) -> Verdict | None:
+    """Withdraw the whole gang if one of its pods has stayed unbound for too long."""
+    patience = context.policy.bind_seconds
+    late = [
+        pod
+        for pod in context.live_pods.values()
+        if pod.node is None and context.now - pod.created_at >= patience
+    ]
+    if not late:
+        return None
+    pod = late[0]
+    told = pod.unschedulable_message or "kube-scheduler has not bound it"
+    message = (
+        f"rank {pod.role}-{pod.rank} could not bind to node {pod.pinned_node} "
+        f"within {patience:.0f} s: {told}"
+    )
+    tries = context.status.placement_failures + 1
+    wait = restart.exponential(
+        context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, tries
+    )
+    updates: dict[str, Any] = {
+        **ended(context, Outcome.UNSCHEDULABLE, message),
+        "excluded_nodes": _excluded(context, late),
+        "placement_failures": tries,
+        "restart_at": format_micro_time(context.now + wait),
+    }
+    return Verdict(
+        Phase.RESTARTING,
+        c.Reason.UNSCHEDULABLE,
+        message,
+        updates=updates,
+        events=(
+            JobEvent(
+                "Warning", c.EventReason.UNSCHEDULABLE, message, key=f"a{context.status.attempt}"
+            ),
+        ),
+        commit=True,
+    )
+
+
+def _excluded(context: Context, late: list[PodView]) -> tuple[ExcludedNode, ...]:
+    until = format_time(context.now + context.policy.exclusion_seconds)
+    found = {
+        each.node: each
+        for each in context.status.excluded_nodes
+        if parse_time(each.until) > context.now
+    }
+    for pod in late:
+        if pod.pinned_node:
+            found[pod.pinned_node] = ExcludedNode(
+                node=pod.pinned_node,
+                message=(pod.unschedulable_message or "not bound")[:512],
+                until=until,
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def _start(context: Context) -> Verdict | None:
+    """Create the pods of the committed placement, once Kueue has admitted the job."""
+    placement, workload = context.placement, context.workload
+    if placement is None or placement.created_at is not None or workload is None:
+        return None
+    if not workload.is_admitted:
+        return _answer(context, workload)
+    actions: list[Action] = [EnsureService()]
+    actions += [
+        CreatePod(placement.attempt, role, rank, node)
+        for (role, rank), node in context.ranks.items()
+        if (role, rank) not in context.live_pods
+    ]
+    nodes = len(placement.nodes)
+    message = f"attempt {placement.attempt}: {context.replicas} ranks on {nodes} nodes"
+    created = placement.model_copy(update={"created_at": format_micro_time(context.now)})
+    return Verdict(
+        Phase.STARTING,
+        c.Reason.STARTING,
+        message,
+        actions=tuple(actions),
+        updates={
+            "placement": created,
+            "restart_at": None,
+            "start_time": context.status.start_time or format_time(context.now),
+        },
+        events=(
+            JobEvent("Normal", c.EventReason.GANG_STARTED, message, key=f"a{placement.attempt}"),
+        ),
+        requeue_after=context.policy.bind_seconds,
+    )
+
+
+def _answer(context: Context, workload: WorkloadView) -> Verdict:
+    """Tell Kueue that the place is found; the admission follows."""
+    unanswered = tuple(each.name for each in workload.checks if each.ours and each.state != "Ready")
+    placement = context.placement
+    nodes = len(placement.nodes) if placement else 0
+    message = f"placed on {nodes} nodes; waiting for Kueue to admit Workload {workload.name}"
+    actions: tuple[Action, ...] = ()
+    if unanswered:
+        told = f"placed on {nodes} nodes"
+        actions = (
+            AnswerChecks(workload.name, workload.resource_version, unanswered, "Ready", told),
+        )
+    return Verdict(
+        Phase.QUEUED,
+        c.Reason.WAITING_FOR_CHECKS,
+        message,
+        actions=actions,
+        requeue_after=context.policy.recheck_seconds,
+    )
+
+
+def _running(context: Context) -> Verdict:
+    placement, pods = context.placement, context.live_pods
+    if placement is None:
+        raise ValueError("there is no live attempt")
+    waiting = [pod for pod in pods.values() if not is_ready(pod)]
+    if waiting:
+        return Verdict(
+            Phase.STARTING,
+            _not_ready_reason(waiting),
+            _why_not_ready(context, waiting),
+            actions=_pods_ready(context, False),
+            requeue_after=_until_next_deadline(context),
+        )
+    updates: dict[str, Any] = {
+        "placement_failures": 0,
+        "excluded_nodes": (),
+        "waiting_since": None,
+    }
+    if placement.running_at is None:
+        updates["placement"] = placement.model_copy(
+            update={"running_at": format_micro_time(context.now)}
+        )
+    return Verdict(
+        Phase.RUNNING,
+        c.Reason.ALL_RANKS_READY,
+        f"attempt {placement.attempt}: all {context.replicas} ranks are ready",
+        actions=_pods_ready(context, True),
+        updates=updates,
+        events=_resumed(context),
+        requeue_after=_until_next_deadline(context),
+    )
+
+
+def _not_ready_reason(waiting: list[PodView]) -> str:
+    gated = any(pod.gated for pod in waiting)
+    return c.Reason.KUEUE_NOT_CONFIGURED if gated else c.Reason.RANKS_NOT_READY
+
+
+def _why_not_ready(context: Context, waiting: list[PodView]) -> str:
+    first = waiting[0]
+    if any(pod.gated for pod in waiting):
+        return (
+            f"pod {first.name} is held by Kueue's pod integration: add "
+            "TrainingJob.v1alpha1.goodput.dev to integrations.externalFrameworks of Kueue's "
+            f"configuration, and the label {c.LABEL_QUEUE} to the TrainingJob"
+        )
+    if first.node is None:
+        why = first.unschedulable_message or "not yet bound"
+    else:
+        why = first.waiting or "not ready"
+    return (
+        f"{len(waiting)} of {context.replicas} ranks are not ready: "
+        f"rank {first.role}-{first.rank} on node {first.node or first.pinned_node}: {why}"
+    )
+
+
+def _pods_ready(context: Context, ready: bool) -> tuple[Action, ...]:
+    workload = context.workload
+    if workload is None or not workload.has_admission:
+        return ()
+    before = workload.pods_ready
+    if before is not None and before.status == ready:
+        return ()
+    told = "all ranks are ready" if ready else "not all ranks are ready"
+    return (SetPodsReady(workload.name, workload.resource_version, ready, told),)
+
+
+def _resumed(context: Context) -> tuple[JobEvent, ...]:
+    """The Event that a later attempt is training again, once it has reported a step."""
+    progress, placement = context.status.progress, context.placement
+    if progress is None or placement is None or placement.attempt < 2:
+        return ()
+    if progress.attempt != placement.attempt or progress.first_step_at is None:
+        return ()
+    resumed_from = progress.resumed_from_step
+    start = "from the beginning" if resumed_from is None else f"from step {resumed_from}"
+    return (
+        JobEvent(
+            "Normal",
+            c.EventReason.RESUMED,
+            f"attempt {placement.attempt} trains again, {start}",
+            key=f"a{placement.attempt}",
+        ),
+    )
+
+
+def _until_next_deadline(context: Context) -> float | None:
+    """Seconds until time alone changes the verdict: a rank's bind deadline, or the job's own."""
+    now, waits = context.now, []
+    unbound = [pod.created_at for pod in context.live_pods.values() if pod.node is None]
+    if unbound:
+        waits.append(min(unbound) + context.policy.bind_seconds - now)
+    limit = context.spec.active_deadline_seconds
+    if limit is not None:
+        waits.append(limit - context.status.active_seconds - active_now(context))
+    return max(0.1, min(waits)) if waits else None

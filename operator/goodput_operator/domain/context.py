@@ -1,0 +1,131 @@
+"""What one decision is about: a job, and all that belongs to it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from goodput_operator import constants as c
+from goodput_operator.api.spec import Role, TrainingJobSpec
+from goodput_operator.api.status import Placement, TrainingJobStatus
+from goodput_operator.domain import conditions, names
+from goodput_operator.domain.model import JobView, NodeView, PodView, Snapshot, WorkloadView
+from goodput_operator.domain.placement import codec
+from goodput_operator.domain.policy import Policy
+
+
+@dataclass(frozen=True)
+class Context:
+    """The inputs of a decision, with what every step of it asks for."""
+
+    job: JobView
+    spec: TrainingJobSpec
+    snapshot: Snapshot
+    now: float
+    policy: Policy
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """The job's status as it is stored."""
+        return self.job.status
+
+    @property
+    def terminal(self) -> bool:
+        """Complete or Failed: nothing is ever started again."""
+        stored = self.status.conditions
+        return conditions.is_true(stored, c.ConditionType.COMPLETE) or conditions.is_true(
+            stored, c.ConditionType.FAILED
+        )
+
+    @cached_property
+    def workload_name(self) -> str:
+        """Name of the Workload that fits the spec."""
+        return names.workload_name(self.job)
+
+    @cached_property
+    def workloads(self) -> tuple[WorkloadView, ...]:
+        """All Workloads of this very job that are not being deleted."""
+        return tuple(
+            workload
+            for workload in self.snapshot.workloads.get(self.job.key, ())
+            if workload.owner_uid == self.job.uid and not workload.deleting
+        )
+
+    @cached_property
+    def workload(self) -> WorkloadView | None:
+        """The Workload that fits the spec, if it exists."""
+        return next((each for each in self.workloads if each.name == self.workload_name), None)
+
+    @cached_property
+    def pods(self) -> tuple[PodView, ...]:
+        """All pods of this very job, of whatever attempt."""
+        return tuple(
+            pod for pod in self.snapshot.pods.get(self.job.key, ()) if pod.job_uid == self.job.uid
+        )
+
+    @property
+    def placement(self) -> Placement | None:
+        """The placement of the live attempt; None when there is none."""
+        return self.status.placement
+
+    @cached_property
+    def ranks(self) -> dict[tuple[str, int], str]:
+        """Node of each (role, rank) of the live attempt, in rank order."""
+        if self.placement is None:
+            return {}
+        return {
+            (role, rank): node
+            for role, nodes in codec.decode(self.placement).items()
+            for rank, node in enumerate(nodes)
+        }
+
+    @cached_property
+    def live_pods(self) -> dict[tuple[str, int], PodView]:
+        """Pods of the live attempt by (role, rank)."""
+        if self.placement is None:
+            return {}
+        return {
+            (pod.role, pod.rank): pod for pod in self.pods if pod.attempt == self.placement.attempt
+        }
+
+    @cached_property
+    def stale_pods(self) -> tuple[PodView, ...]:
+        """Pods of attempts that are over."""
+        live = self.placement.attempt if self.placement else None
+        return tuple(pod for pod in self.pods if pod.attempt != live)
+
+    @property
+    def replicas(self) -> int:
+        """Size of the gang."""
+        return sum(role.replicas for role in self.spec.roles)
+
+    @property
+    def completing_roles(self) -> tuple[Role, ...]:
+        """The roles whose completion completes the job."""
+        marked = tuple(role for role in self.spec.roles if role.completes_job)
+        return marked or self.spec.roles
+
+    def node_of(self, pod: PodView) -> NodeView | None:
+        """The node that the pod is bound to, if it is known."""
+        return self.snapshot.nodes.get(pod.node) if pod.node else None
+
+    def gone(self, pod: PodView) -> bool:
+        """Whether the pod surely no longer uses what quota was given for.
+
+        Ended, or its node is deleted, out of service, or has been silent for so long that waiting
+        for its kubelet would hold the quota for ever.
+        """
+        if pod.terminal:
+            return True
+        if pod.node is None:
+            return False
+        node = self.snapshot.nodes.get(pod.node)
+        if node is None:
+            return True
+        if any(taint.key == c.TAINT_OUT_OF_SERVICE for taint in node.taints):
+            return True
+        silent_since = node.ready_since if node.lost else None
+        return silent_since is not None and self.now - silent_since > self.policy.node_gone_seconds
+
+    @cached_property
+    def all_gone(self) -> bool:
+        """Whether no pod of the job holds resources any more."""
+        return all(self.gone(pod) for pod in self.pods)

@@ -1,0 +1,170 @@
+"""How an attempt ends, and how a job does."""
+
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.spec import PodRetention
+from goodput_operator.api.status import (
+    MAX_ATTEMPT_RECORDS,
+    AttemptRecord,
+    Cause,
+    Outcome,
+    Phase,
+)
+from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.domain.context import Context
+from goodput_operator.domain.plan import (
+    Action,
+    DeleteJob,
+    DeletePod,
+    FinishWorkload,
+    JobEvent,
+    Plan,
+)
+from goodput_operator.domain.verdict import Verdict
+
+_OUTCOMES_WITH_GRACE = frozenset(
+    {
+        Outcome.SUCCEEDED,
+        Outcome.SUSPENDED,
+        Outcome.PREEMPTED,
+        Outcome.EVICTED,
+        Outcome.DEADLINE_EXCEEDED,
+    }
+)
+"""Ends of a healthy gang: its ranks still can save together, so they get their own grace."""
+
+
+def ended(
+    context: Context,
+    outcome: Outcome,
+    message: str,
+    cause: Cause | None = None,
+    lost_nodes: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The status fields that end the live attempt: nothing of it is looked at any more.
+
+    Written before any of its pods is deleted, so that our own deletions never look like failures.
+    """
+    placement, status = context.placement, context.status
+    if placement is None:
+        raise ValueError("there is no live attempt to end")
+    progress = status.progress
+    record = AttemptRecord(
+        attempt=placement.attempt,
+        outcome=outcome,
+        cause=cause,
+        message=message,
+        placed_at=placement.committed_at,
+        running_at=placement.running_at,
+        ended_at=format_micro_time(context.now),
+        nodes=placement.nodes,
+        lost_nodes=lost_nodes,
+        resume_step=placement.resume_step,
+        last_step=progress.step if progress and progress.attempt == placement.attempt else None,
+    )
+    updates: dict[str, Any] = {
+        "placement": None,
+        "attempts": (*status.attempts, record)[-MAX_ATTEMPT_RECORDS:],
+        "active_seconds": round(status.active_seconds + active_now(context), 3),
+    }
+    if cause is not None:
+        count = getattr(status.restarts, cause.value) + 1
+        updates["restarts"] = status.restarts.model_copy(update={cause.value: count})
+    return updates
+
+
+def active_now(context: Context) -> float:
+    """Seconds for which the live attempt has been running."""
+    placement = context.placement
+    if placement is None or placement.created_at is None:
+        return 0.0
+    return max(0.0, context.now - parse_time(placement.created_at))
+
+
+def over(
+    context: Context, phase: Phase, reason: str, message: str, updates: dict[str, Any]
+) -> Verdict:
+    """The commit that ends the job for good."""
+    complete = phase is Phase.COMPLETE
+    event = JobEvent(
+        "Normal" if complete else "Warning",
+        c.EventReason.COMPLETED if complete else c.EventReason.FAILED,
+        message,
+    )
+    return Verdict(
+        phase,
+        reason,
+        message,
+        updates={
+            **updates,
+            "placement": None,
+            "requeue": None,
+            "restart_at": None,
+            "waiting_since": None,
+            "completion_time": format_time(context.now),
+        },
+        events=(event,),
+        commit=True,
+    )
+
+
+def settle(context: Context) -> Plan:
+    """What remains to do for a job that is over: stop, free the quota, expire. Never a start.
+
+    The quota is freed once the pods are gone, since until then they use what it stands for.
+    """
+    actions: list[Action] = list(stop_pods(context))
+    if context.all_gone:
+        complete = context.status.phase is Phase.COMPLETE
+        actions += [
+            FinishWorkload(each.name, each.resource_version, complete, _last_message(context))
+            for each in context.workloads
+            if not each.is_finished
+        ]
+    wait = _time_to_live(context)
+    if wait is not None and wait <= 0:
+        return Plan(actions=(*actions, DeleteJob(context.job.uid)))
+    pending = None if context.all_gone else context.policy.recheck_seconds
+    waits = [each for each in (wait, pending) if each is not None]
+    return Plan(actions=tuple(actions), requeue_after=min(waits) if waits else None)
+
+
+def stop_pods(context: Context) -> tuple[DeletePod, ...]:
+    """Deletions of what should no longer run, and of finished pods that nobody keeps."""
+    return tuple(
+        DeletePod(pod.name, pod.uid, _grace(context, pod.attempt))
+        for pod in context.stale_pods
+        if not pod.deleting and not (pod.terminal and _kept(context, pod.attempt, pod.phase))
+    )
+
+
+def _kept(context: Context, attempt: int, phase: str) -> bool:
+    """Whether a finished pod stays for its logs."""
+    if attempt != context.status.attempt:
+        return False
+    retention = context.spec.pod_retention
+    return retention is PodRetention.ALL or (retention is PodRetention.FAILED and phase == "Failed")
+
+
+def _grace(context: Context, attempt: int) -> int | None:
+    """Grace of the pods of an attempt that has ended; None: their own."""
+    for record in context.status.attempts:
+        if record.attempt == attempt:
+            healthy = record.outcome in _OUTCOMES_WITH_GRACE
+            return None if healthy else context.policy.restart_grace_seconds
+    return context.policy.restart_grace_seconds
+
+
+def _time_to_live(context: Context) -> float | None:
+    ttl, completed = context.spec.ttl_seconds_after_finished, context.status.completion_time
+    if ttl is None or completed is None:
+        return None
+    return parse_time(completed) + ttl - context.now
+
+
+def _last_message(context: Context) -> str:
+    for condition in context.status.conditions:
+        if condition.type in (c.ConditionType.COMPLETE, c.ConditionType.FAILED):
+            return condition.message
+    return ""

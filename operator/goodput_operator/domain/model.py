@@ -1,0 +1,240 @@
+"""Frozen views of what the cluster holds: the only input of a decision.
+
+Every view is parsed once, at the edge (``goodput_operator.observe``). Times are POSIX seconds, UTC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from goodput_operator import constants as c
+from goodput_operator.api.spec import TrainingJobSpec
+from goodput_operator.api.status import TrainingJobStatus
+from goodput_operator.domain.resources import Resources
+
+
+class JobKey(NamedTuple):
+    """Identifies a TrainingJob, and is the key of the work queue."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A TrainingJob. ``spec`` is None when it cannot be read, and ``spec_error`` says why."""
+
+    key: JobKey
+    uid: str
+    resource_version: str
+    generation: int
+    created_at: float
+    deleting: bool
+    labels: Mapping[str, str]
+    spec: TrainingJobSpec | None
+    status: TrainingJobStatus
+    spec_error: str | None = None
+
+    @property
+    def queue(self) -> str | None:
+        """Name of the LocalQueue, given as Kueue's users give it: by the label."""
+        return self.labels.get(c.LABEL_QUEUE) or None
+
+    @property
+    def priority_class(self) -> str | None:
+        """Name of the WorkloadPriorityClass, by Kueue's label."""
+        return self.labels.get(c.LABEL_PRIORITY_CLASS) or None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerExit:
+    """A container that has terminated."""
+
+    container: str
+    exit_code: int
+    reason: str
+    """``OOMKilled``, ``Error``, ``Completed``, ``ContainerStatusUnknown``, …"""
+    message: str
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod of a TrainingJob."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    job: str
+    job_uid: str
+    attempt: int
+    role: str
+    rank: int
+    """Rank within its role."""
+    created_at: float
+    deleting: bool
+    deletion_deadline: float | None
+    """When its grace is over, if it is being deleted."""
+    phase: str
+    ready: bool
+    node: str | None
+    """The node it is bound to; None before."""
+    pinned_node: str | None
+    """The node that it is required to be on, by its affinity."""
+    requests: Resources
+    status_reason: str
+    """``status.reason``: ``Evicted``, ``NodeLost``, ``UnexpectedAdmissionError``, …"""
+    status_message: str
+    disruption: str | None
+    """Reason of a true ``DisruptionTarget`` condition."""
+    unschedulable_message: str | None
+    """Message of a false ``PodScheduled`` condition."""
+    waiting: str | None
+    """Why a container waits: ``ImagePullBackOff: …``."""
+    exits: tuple[ContainerExit, ...] = ()
+    gated: bool = False
+    """A scheduling gate or label of Kueue's pod integration is on it."""
+
+    @property
+    def terminal(self) -> bool:
+        """Succeeded or Failed: its containers have stopped for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    ready_since: float | None
+    """Last transition of its Ready condition."""
+    ready_message: str
+    heartbeat_at: float | None
+    """Its last sign of life that is known."""
+    allocatable: Resources
+    deleting: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether ranks on it must be taken for lost."""
+        return not self.ready or any(
+            taint.key in (c.TAINT_UNREACHABLE, c.TAINT_OUT_OF_SERVICE) for taint in self.taints
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    """One entry of a Workload's ``status.admissionChecks``."""
+
+    name: str
+    state: str
+    message: str
+    ours: bool
+    """The AdmissionCheck's controllerName is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadCondition:
+    """A condition of a Workload."""
+
+    status: bool
+    reason: str
+    message: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAssignment:
+    """What Kueue assigned to a pod set, with its flavours resolved."""
+
+    name: str
+    count: int
+    node_labels: Mapping[str, str]
+    """Node labels of the assigned flavours plus the ``podSetUpdates`` of all checks."""
+    tolerations: tuple[Mapping[str, Any], ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    conflict: str | None = None
+    """Two checks (or a check and a flavour) want different values: which."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """A Kueue Workload that a TrainingJob owns."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    owner_uid: str
+    queue: str
+    active: bool
+    deleting: bool
+    created_at: float
+    quota_reserved: WorkloadCondition | None
+    admitted: WorkloadCondition | None
+    evicted: WorkloadCondition | None
+    finished: WorkloadCondition | None
+    pods_ready: WorkloadCondition | None
+    requeued: WorkloadCondition | None
+    has_admission: bool
+    """``status.admission`` is set."""
+    checks: tuple[CheckState, ...]
+    assignments: tuple[PodSetAssignment, ...]
+    deactivated_by_us: bool = False
+    """``spec.active`` is false because this operator set it, by the annotation set with it."""
+
+    @property
+    def holds_quota(self) -> bool:
+        """Kueue counts its quota as used."""
+        return self.has_admission and not (self.finished and self.finished.status)
+
+    @property
+    def is_admitted(self) -> bool:
+        """Admitted, and not being evicted: pods may run."""
+        return bool(
+            self.admitted and self.admitted.status and self.has_admission and not self.is_evicted
+        )
+
+    @property
+    def is_evicted(self) -> bool:
+        """Kueue wants it to stop."""
+        return bool(self.evicted and self.evicted.status)
+
+    @property
+    def is_finished(self) -> bool:
+        """Over, as far as Kueue is concerned."""
+        return bool(self.finished and self.finished.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a decision may look at. Built for one key; cheap, since views are shared."""
+
+    jobs: Mapping[JobKey, JobView]
+    workloads: Mapping[JobKey, tuple[WorkloadView, ...]]
+    """Workloads by the job that owns them."""
+    pods: Mapping[JobKey, tuple[PodView, ...]]
+    """Pods of TrainingJobs, by job."""
+    nodes: Mapping[str, NodeView]
+    foreign_usage: Mapping[str, Resources]
+    """Per node, the effective requests of all pods that are not ours, bound and not terminal."""
+    errors: Mapping[JobKey, str] = field(default_factory=dict)
+    """What the API server last refused, by job, until a later plan of that job has succeeded."""

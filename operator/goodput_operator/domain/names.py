@@ -1,0 +1,33 @@
+"""Deterministic names of a job's children: the same job always has the same ones."""
+
+import hashlib
+import json
+
+from goodput_operator.domain.model import JobView
+
+MAX_LABEL = 63
+
+
+def workload_name(job: JobView) -> str:
+    """Name of the Workload that describes this job as its spec stands.
+
+    It holds a hash of the job's UID and of what the pod sets are made of, so that other pod sets
+    are another Workload: Kueue keeps them immutable while quota is reserved.
+    """
+    digest = hashlib.sha256(job.uid.encode())
+    if job.spec is not None:
+        for role in job.spec.roles:
+            pod_set = [role.name, role.replicas, role.template]
+            digest.update(json.dumps(pod_set, sort_keys=True, default=str).encode())
+    suffix = digest.hexdigest()[:10]
+    return f"tj-{job.key.name[: MAX_LABEL - len(suffix) - 4].rstrip('-.')}-{suffix}"
+
+
+def pod_name(job: str, attempt: int, role: str, rank: int) -> str:
+    """Name of a rank's pod within its attempt; also its host name."""
+    return f"{job}-a{attempt}-{role}-{rank}"
+
+
+def service_name(job: str) -> str:
+    """Name of the headless Service that gives the ranks their DNS names."""
+    return f"{job}-ranks"

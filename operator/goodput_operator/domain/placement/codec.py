@@ -1,0 +1,51 @@
+"""Placements as they are stored in ``status.placement``: a node table and run-length indices."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from goodput_operator.api.spec import MAX_REPLICAS
+from goodput_operator.api.status import Placement, RolePlacement
+from goodput_operator.domain.placement.gang import Placed
+
+_RUN = re.compile(r"([0-9]{1,6})(?:\*([1-9][0-9]{0,5}))?")
+
+
+def encode(placed: Placed) -> tuple[tuple[str, ...], tuple[RolePlacement, ...]]:
+    """The ``nodes`` and ``roles`` of ``status.placement``, nodes in the order of their ranks."""
+    index: dict[str, int] = {}
+    for nodes in placed.nodes_by_role.values():
+        for node in nodes:
+            index.setdefault(node, len(index))
+    roles = tuple(
+        RolePlacement(name=role, nodes=_encode_runs(index[node] for node in nodes))
+        for role, nodes in placed.nodes_by_role.items()
+    )
+    return tuple(index), roles
+
+
+def decode(placement: Placement) -> dict[str, tuple[str, ...]]:
+    """Nodes by role, in rank order.
+
+    Raises ValueError if the placement is not one that ``encode`` has made.
+    """
+    return {role.name: _decode_runs(role, placement.nodes) for role in placement.roles}
+
+
+def _encode_runs(indices: Iterable[int]) -> str:
+    runs = ((index, sum(1 for _ in run)) for index, run in groupby(indices))
+    return ",".join(str(index) if length == 1 else f"{index}*{length}" for index, length in runs)
+
+
+def _decode_runs(role: RolePlacement, table: Sequence[str]) -> tuple[str, ...]:
+    nodes: list[str] = []
+    for run in role.nodes.split(",") if role.nodes else ():
+        match = _RUN.fullmatch(run)
+        index, length = (int(match[1]), int(match[2] or 1)) if match else (len(table), 0)
+        if index >= len(table) or len(nodes) + length > MAX_REPLICAS:
+            raise ValueError(
+                f"placement of role {role.name}: run {run!r} is not INDEX or INDEX*LENGTH with an "
+                f"index below {len(table)}, or there are more than {MAX_REPLICAS} ranks"
+            )
+        nodes += [table[index]] * length
+    return tuple(nodes)

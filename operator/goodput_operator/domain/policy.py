@@ -1,0 +1,31 @@
+"""The settings that decisions depend on, as plain numbers (seconds unless said otherwise)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient the operator is. Set once at start-up from the configuration."""
+
+    bind_seconds: float = 60.0
+    """How long a created pod may stay unbound before its gang is withdrawn."""
+    placement_tries: int = 3
+    """Withdrawn placements in a row after which the quota is given back."""
+    hold_seconds: float = 60.0
+    """How long a job may hold quota without a placement before it gives it back."""
+    exclusion_seconds: float = 300.0
+    """How long a node on which a rank could not bind is left out for this job."""
+    requeue_base_seconds: float = 10.0
+    """Wait after giving quota back, doubled each time in a row."""
+    requeue_max_seconds: float = 300.0
+    restart_grace_seconds: int = 5
+    """Grace of the survivors of a broken gang: no collective save is possible any more."""
+    attribution_seconds: float = 90.0
+    """A crash is put down to a node that turns out lost within this time of it."""
+    node_gone_seconds: float = 60.0
+    """Pods on a node silent for this long count as gone for the quota."""
+    recheck_seconds: float = 30.0
+    """How often a waiting job is looked at when no event asks for it."""
+
+
+DEFAULT_POLICY = Policy()

@@ -1,0 +1,94 @@
+"""What one step of a decision has found, and how it becomes a Plan with a whole status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import Condition, Phase, TrainingJobStatus
+from goodput_operator.domain.conditions import find, set_condition
+from goodput_operator.domain.context import Context
+from goodput_operator.domain.model import PodView
+from goodput_operator.domain.plan import Action, JobEvent, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the job stands, and what is to be done about it."""
+
+    phase: Phase
+    reason: str
+    message: str
+    actions: tuple[Action, ...] = ()
+    updates: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the status to set, by their Python names."""
+    events: tuple[JobEvent, ...] = ()
+    requeue_after: float | None = None
+    commit: bool = False
+    """Write this status first, guarded, and decide again."""
+
+
+def to_plan(context: Context, verdict: Verdict, cleanup: tuple[Action, ...]) -> Plan:
+    """The plan: cleanup, then the verdict's actions, then the status, then the events."""
+    status = render(context, verdict)
+    if verdict.commit:
+        return Plan(status=status, commit=True, events=verdict.events)
+    return Plan(
+        actions=cleanup + verdict.actions,
+        status=status if status != context.status else None,
+        events=verdict.events,
+        requeue_after=verdict.requeue_after,
+    )
+
+
+def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
+    """The whole status that the verdict amounts to."""
+    ready = sum(1 for pod in context.live_pods.values() if is_ready(pod))
+    if "placement" in verdict.updates and verdict.updates["placement"] is None:
+        ready = 0
+    return context.status.model_copy(
+        update={
+            **verdict.updates,
+            "observed_generation": context.job.generation,
+            "phase": verdict.phase,
+            "reason": verdict.reason,
+            "conditions": _conditions(context, verdict),
+            "workload": context.workload.name if context.workload else None,
+            "replicas": context.replicas,
+            "ready_replicas": ready,
+            "ready": f"{ready}/{context.replicas}",
+        }
+    )
+
+
+def is_ready(pod: PodView) -> bool:
+    """Whether the rank works, or has done its work."""
+    return pod.phase == "Succeeded" or (pod.ready and not pod.deleting)
+
+
+_OVER = {Phase.COMPLETE: c.ConditionType.COMPLETE, Phase.FAILED: c.ConditionType.FAILED}
+
+
+def _conditions(context: Context, verdict: Verdict) -> tuple[Condition, ...]:
+    now, generation = context.now, context.job.generation
+    result = context.status.conditions
+
+    def put(type_: str, status: bool, reason: str, message: str) -> None:
+        nonlocal result
+        result = set_condition(result, type_, status, reason, message, now, generation)
+
+    workload = context.workload
+    if verdict.phase in _OVER:
+        put(c.ConditionType.ADMITTED, False, verdict.reason, "the job is over")
+        put(_OVER[verdict.phase], True, verdict.reason, verdict.message)
+    elif workload is not None and workload.is_admitted:
+        told = workload.admitted.message if workload.admitted else ""
+        put(c.ConditionType.ADMITTED, True, c.Reason.ADMITTED, told)
+    else:
+        put(c.ConditionType.ADMITTED, False, verdict.reason, verdict.message)
+    running = verdict.phase is Phase.RUNNING
+    put(c.ConditionType.RUNNING, running, verdict.reason, verdict.message)
+    suspended = verdict.phase is Phase.SUSPENDED
+    if suspended or find(result, c.ConditionType.SUSPENDED) is not None:
+        put(c.ConditionType.SUSPENDED, suspended, verdict.reason, verdict.message)
+    return result

@@ -1,0 +1,116 @@
+"""The operator is killed before every single write of a story, and converges all the same."""
+
+from collections.abc import Callable
+
+import pytest
+
+from goodput_operator.api.status import Phase
+from goodput_operator.domain.model import JobKey
+from tests.unit.domain.world import Killed, World, job_spec
+
+Story = Callable[[World, JobKey], None]
+
+
+def start(world: World, key: JobKey) -> None:
+    world.run(key)
+
+
+def lose_a_node(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.lose("n1")
+    world.run(key)
+
+
+def be_preempted(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.evict(key, "Preempted")
+    world.run(key)
+
+
+def suspend_and_resume(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.edit(key, suspend=True)
+    world.run(key)
+    world.edit(key, suspend=False)
+    world.run(key)
+
+
+def find_no_room(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.lose("n1")
+    world.lose("n3")
+    world.run(key)
+    world.now += 61
+    world.run(key)
+    world.now += 61
+    world.add_nodes("n4")
+    world.run(key)
+
+
+def crash(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.exit("job-a1-worker-0", 1)
+    world.run(key)
+    world.now += 10
+    world.run(key)
+
+
+def complete(world: World, key: JobKey) -> None:
+    world.run(key)
+    world.finish(key)
+    world.run(key)
+
+
+def new_world(our_check: bool) -> tuple[World, JobKey]:
+    world = World(our_check=our_check)
+    world.add_nodes("n1", "n2", "n3")
+    return world, world.submit(spec=job_spec())
+
+
+@pytest.mark.parametrize("our_check", [False, True], ids=["plain queue", "our check"])
+@pytest.mark.parametrize(
+    "story",
+    [
+        start,
+        lose_a_node,
+        be_preempted,
+        suspend_and_resume,
+        find_no_room,
+        crash,
+        complete,
+    ],
+    ids=lambda story: story.__name__.replace("_", " "),
+)
+def test_killed_before_any_write_it_ends_in_the_same_state(story: Story, our_check: bool) -> None:
+    calm, key = new_world(our_check)
+    story(calm, key)
+    assert len(calm.writes) > 3
+    for gap in range(len(calm.writes)):
+        world, key = new_world(our_check)
+        world.stop_after = gap
+        original = world.step
+
+        def step(key: JobKey, world: World = world, original: Callable = original):
+            try:
+                return original(key)
+            except Killed:
+                world.stop_after = None  # a new operator starts where the old one was killed
+                return original(key)
+
+        world.step = step  # type: ignore[method-assign]
+        story(world, key)
+        told = f"killed before write {gap} ({calm.writes[gap]})"
+        assert world.job(key).phase == calm.job(key).phase, told
+        assert world.job(key).attempt == calm.job(key).attempt, told
+        assert world.job(key).restarts == calm.job(key).restarts, told
+        assert world.used() == calm.used(), told
+        assert set(world.pods) == set(calm.pods), told
+        assert len(world.workloads) == 1, told
+        assert max(world.created.values()) == 1, told
+
+
+def test_the_stories_end_where_they_should() -> None:
+    for story, phase in ((start, Phase.RUNNING), (find_no_room, Phase.RUNNING)):
+        world, key = new_world(False)
+        story(world, key)
+        assert world.job(key).phase == phase

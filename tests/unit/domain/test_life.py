@@ -1,0 +1,389 @@
+"""The life of a job, told step by step: what a user would see."""
+
+from dataclasses import replace
+
+import pytest
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import Cause, Outcome, Phase
+from goodput_operator.domain.model import Taint
+from goodput_operator.domain.resources import Resources
+from tests.unit.domain.world import GPU, World, job_spec
+
+
+@pytest.fixture(params=[False, True], ids=["plain queue", "queue with our check"])
+def world(request: pytest.FixtureRequest) -> World:
+    made = World(our_check=request.param)
+    made.add_nodes("n1", "n2", "n3")
+    return made
+
+
+def conditions(world: World, key) -> dict[str, str]:
+    return {each.type: each.status for each in world.job(key).conditions}
+
+
+def test_a_job_is_queued_admitted_placed_and_runs(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    status = world.job(key)
+    assert (status.phase, status.ready, status.attempt) == (Phase.RUNNING, "2/2", 1)
+    assert conditions(world, key) == {"Admitted": "True", "Running": "True"}
+    assert len({pod.node for pod in world.pods_of(key)}) == 2
+    assert world.reasons(key) == ["Queued", "Admitted", "GangStarted"]
+    assert world.workload(key).pods_ready is not None
+
+
+def test_a_job_without_a_queue_says_which_label_is_missing(world: World) -> None:
+    key = world.submit(**{c.LABEL_QUEUE: ""})
+    world.run(key)
+    assert world.job(key).reason == c.Reason.QUEUE_MISSING
+    assert not world.workloads
+    world.jobs[key] = replace(world.jobs[key], labels={c.LABEL_QUEUE: "queue"})
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+
+
+def test_completion_frees_the_quota_and_absorbs(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.finish(key)
+    world.run(key)
+    assert world.job(key).phase == Phase.COMPLETE
+    assert world.used() == 0
+    assert conditions(world, key) == {"Admitted": "False", "Running": "False", "Complete": "True"}
+    for name in list(world.pods):
+        del world.pods[name]
+    del world.workloads[world.workload(key).name]
+    world.run(key)
+    assert (world.job(key).phase, world.pods, world.workloads) == (Phase.COMPLETE, {}, {})
+
+
+def test_the_completing_role_completes_the_job_and_the_rest_is_stopped(world: World) -> None:
+    base = job_spec().model_dump(by_alias=True)["roles"][0]
+    roles = [
+        {**base, "name": "chief", "replicas": 1, "completesJob": True},
+        {**base, "name": "helper", "replicas": 2},
+    ]
+    key = world.submit(spec=job_spec().model_validate({"roles": roles}))
+    world.run(key)
+    world.exit("job-a1-helper-0", 0)
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+    world.exit("job-a1-chief-0", 0)
+    world.run(key)
+    assert world.job(key).phase == Phase.COMPLETE
+    assert all(pod.terminal for pod in world.pods.values())
+
+
+def test_a_lost_node_restarts_the_gang_elsewhere_without_waiting_for_the_dead(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.report(key, step=137, durable=120)
+    reserved = world.workload(key).uid
+    dead = world.pods_of(key)[0].node
+    world.lose(dead)
+    world.run(key)
+    status = world.job(key)
+    assert (status.phase, status.attempt) == (Phase.RUNNING, 2)
+    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 1, "preemption": 0}
+    assert dead not in status.placement.nodes
+    assert status.placement.resume_step == 120
+    assert world.workload(key).uid == reserved
+    record = status.attempts[-1]
+    assert (record.outcome, record.cause) == (Outcome.INFRASTRUCTURE_LOST, Cause.INFRASTRUCTURE)
+    assert (record.lost_nodes, record.last_step) == ((dead,), 137)
+    assert "job-a1-worker-0" in world.pods  # stuck on the dead node, and in nobody's way
+    world.report(key, step=121, durable=120, resumed_from=120)
+    world.run(key)
+    assert world.reasons(key)[3:] == ["NodeLost", "Restarting", "GangStarted", "Resumed"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda node: replace(node, ready=False),
+        lambda node: replace(node, taints=(Taint(c.TAINT_UNREACHABLE, "", "NoExecute"),)),
+        lambda node: replace(node, taints=(Taint(c.TAINT_OUT_OF_SERVICE, "", "NoExecute"),)),
+        lambda node: None,
+    ],
+    ids=["not ready", "unreachable", "out of service", "deleted"],
+)
+def test_every_way_of_losing_a_node_is_infrastructure(world: World, how) -> None:
+    key = world.submit()
+    world.run(key)
+    name = world.pods_of(key)[0].node
+    lost = how(world.nodes.pop(name))
+    if lost is not None:
+        world.nodes[name] = lost
+    world.run(key)
+    status = world.job(key)
+    assert (status.attempt, status.restarts.crash, status.restarts.infrastructure) == (2, 0, 1)
+
+
+def test_two_nodes_lost_at_once_are_one_restart(world: World) -> None:
+    world.add_nodes("n4", "n5")
+    key = world.submit()
+    world.run(key)
+    for pod in world.pods_of(key):
+        world.lose(pod.node)
+    world.run(key)
+    assert (world.job(key).attempt, world.job(key).restarts.infrastructure) == (2, 1)
+
+
+def test_peers_that_crash_before_the_node_is_known_lost_cost_no_crash(world: World) -> None:
+    key = world.submit(spec=job_spec(faultTolerance={"maxCrashRestarts": 0}))
+    world.run(key)
+    dead, survivor = world.pods_of(key)
+    world.exit(survivor.name, 1, "connection reset by peer")
+    world.run(key)
+    assert world.job(key).phase == Phase.RESTARTING  # the verdict waits
+    world.now += 20
+    world.lose(dead.node)
+    world.run(key)
+    status = world.job(key)
+    assert (status.phase, status.attempt) == (Phase.RUNNING, 2)
+    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 1, "preemption": 0}
+
+
+def test_a_crash_backs_off_then_restarts_then_fails_with_its_evidence(world: World) -> None:
+    key = world.submit(spec=job_spec(faultTolerance={"maxCrashRestarts": 1}))
+    world.run(key)
+    world.exit("job-a1-worker-1", 7, "Traceback\nValueError: bad batch\n")
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).reason) == (Phase.RESTARTING, "BackingOff")
+    world.now += 10
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+    world.exit("job-a2-worker-1", 7, "Traceback\nValueError: bad batch\n")
+    world.run(key)
+    world.now += world.policy.attribution_seconds + 1
+    world.run(key)
+    status = world.job(key)
+    assert status.phase == Phase.FAILED
+    message = next(each.message for each in status.conditions if each.type == "Failed")
+    for part in ("maxCrashRestarts of 1", "worker-1", "on node n", "code 7", "bad batch"):
+        assert part in message
+    assert world.used() == 0
+    assert not [pod for pod in world.pods.values() if not pod.terminal]
+
+
+def test_a_crash_on_nodes_that_are_alive_after_it_is_final_at_once(world: World) -> None:
+    key = world.submit(spec=job_spec(faultTolerance={"maxCrashRestarts": 0}))
+    world.run(key)
+    world.exit("job-a1-worker-1", 1)
+    world.run(key)
+    world.now += 3
+    for name in world.nodes:
+        world.nodes[name] = replace(world.nodes[name], heartbeat_at=world.now)
+    world.run(key)
+    assert world.job(key).phase == Phase.FAILED
+
+
+def test_a_pod_deleted_by_somebody_is_infrastructure(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    del world.pods["job-a1-worker-1"]
+    world.run(key)
+    assert world.job(key).restarts.model_dump() == {
+        "crash": 0,
+        "infrastructure": 1,
+        "preemption": 0,
+    }
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+
+
+def test_the_infrastructure_budget_ends_the_job(world: World) -> None:
+    key = world.submit(spec=job_spec(faultTolerance={"maxInfrastructureRestarts": 0}))
+    world.run(key)
+    world.lose(world.pods_of(key)[0].node)
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).reason) == (
+        Phase.FAILED,
+        c.Reason.INFRASTRUCTURE_BUDGET_EXHAUSTED,
+    )
+
+
+def test_suspend_and_resume_ten_times(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    for _ in range(10):
+        world.edit(key, suspend=True)
+        world.run(key)
+        assert (world.job(key).phase, world.used(), world.pods) == (Phase.SUSPENDED, 0, {})
+        world.edit(key, suspend=False)
+        world.run(key)
+        assert world.job(key).phase == Phase.RUNNING
+    status = world.job(key)
+    assert status.attempt == 11
+    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 0}
+    assert len(world.workloads) == 1
+
+
+def test_a_job_born_suspended_makes_nothing_until_it_is_resumed(world: World) -> None:
+    key = world.submit(spec=job_spec(suspend=True))
+    world.run(key)
+    assert (world.job(key).phase, world.workloads) == (Phase.SUSPENDED, {})
+    world.edit(key, suspend=False)
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+
+
+def test_five_preemptions_are_no_crash_and_quota_waits_for_the_pods(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    for _ in range(5):
+        world.evict(key, "Preempted")
+        for _ in range(3):  # the pods are still stopping: no play of the kubelets
+            world.step(key)
+            assert world.workload(key).has_admission
+        assert all(pod.deleting for pod in world.pods.values())
+        world.run(key)
+        assert world.job(key).phase == Phase.RUNNING
+    status = world.job(key)
+    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 5}
+    assert world.workload(key).requeued.status
+
+
+def test_somebody_elses_deactivation_is_explained_not_undone(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    workload = world.workload(key)
+    world.workloads[workload.name] = replace(workload, active=False)
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).reason) == (Phase.PENDING, c.Reason.DEACTIVATED)
+    assert (world.used(), world.pods) == (0, {})
+
+
+def test_no_room_gives_the_quota_back_and_queues_again(world: World) -> None:
+    del world.nodes["n3"]
+    key = world.submit()
+    world.run(key)
+    world.lose("n1")
+    world.run(key)
+    assert world.job(key).reason == c.Reason.WAITING_FOR_NODES
+    world.now += world.policy.hold_seconds
+    world.run(key)
+    assert world.used() == 2  # the dead node has not been silent for long enough
+    world.now += 1
+    world.run(key)
+    assert world.used() == 0
+    assert world.job(key).phase == Phase.PENDING
+    world.add_nodes("n4")
+    world.now += 60
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+    assert "QuotaReleased" in world.reasons(key)
+
+
+def test_a_gang_that_cannot_bind_is_withdrawn_whole_and_in_the_end_given_back(world: World) -> None:
+    world.bind = False
+    key = world.submit()
+    for _ in range(40):
+        world.run(key)
+        world.now += 30
+        live = [pod for pod in world.pods.values() if not pod.deleting]
+        assert len(live) in (0, 2)
+        if world.used() == 0:
+            break
+    assert world.used() == 0
+    assert world.job(key).reason in (c.Reason.UNSCHEDULABLE, c.Reason.WAITING_FOR_NODES)
+    assert world.job(key).restarts.crash == 0
+
+
+def test_a_node_that_did_not_bind_is_left_out_of_the_next_placement(world: World) -> None:
+    world.bind = False
+    key = world.submit(spec=job_spec(replicas=1))
+    world.run(key)
+    tried = world.pods_of(key)[0].pinned_node
+    world.now += world.policy.bind_seconds
+    world.run(key)
+    world.now += world.policy.requeue_base_seconds
+    world.bind = True
+    world.run(key)
+    assert world.pods_of(key, 2)[0].node != tried
+
+
+def test_two_gangs_with_room_for_one_run_one_after_the_other(world: World) -> None:
+    first, second = world.submit("first"), world.submit("second")
+    for _ in range(10):
+        for key in (first, second):
+            world.step(key)
+        world.play()
+        per_job = [len(world.pods_of(key)) for key in (first, second)]
+        assert sorted(per_job) in ([0, 0], [0, 2])
+    running = [key for key in (first, second) if world.job(key).phase == Phase.RUNNING]
+    assert len(running) == 1
+    other = second if running == [first] else first
+    world.finish(running[0])
+    world.run(running[0])
+    world.now += 120
+    world.run(other)
+    assert world.job(other).phase == Phase.RUNNING
+
+
+def test_foreign_pods_take_room(world: World) -> None:
+    world.foreign["n1"] = Resources.parse({GPU: 1})
+    world.foreign["n2"] = Resources.parse({GPU: 1})
+    key = world.submit()
+    world.run(key)
+    assert world.job(key).reason == c.Reason.WAITING_FOR_NODES
+    assert not world.pods
+
+
+def test_the_deadline_counts_running_time_only(world: World) -> None:
+    key = world.submit(spec=job_spec(activeDeadlineSeconds=100))
+    world.run(key)
+    world.now += 60
+    world.edit(key, suspend=True)
+    world.run(key)
+    world.now += 1000
+    world.edit(key, suspend=False)
+    world.run(key)
+    world.now += 39
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+    world.now += 2
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).reason) == (
+        Phase.FAILED,
+        c.Reason.DEADLINE_EXCEEDED,
+    )
+
+
+def test_the_ttl_deletes_the_job_when_it_is_over(world: World) -> None:
+    key = world.submit(spec=job_spec(ttlSecondsAfterFinished=50))
+    world.run(key)
+    world.finish(key)
+    world.run(key)
+    assert key in world.jobs
+    world.now += 51
+    world.run(key)
+    assert key not in world.jobs
+
+
+def test_changed_roles_while_suspended_are_another_workload(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    before = world.workload(key).name
+    world.edit(key, suspend=True)
+    world.run(key)
+    world.edit(key, suspend=False, roles=job_spec(replicas=3).roles)
+    world.run(key)
+    assert world.job(key).ready == "3/3"
+    assert world.workload(key).name != before
+
+
+def test_a_deleted_workload_stops_the_job_and_is_made_again(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.workloads.clear()
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+    assert world.job(key).restarts.crash == 0
+
+
+def test_a_job_being_deleted_starts_nothing(world: World) -> None:
+    key = world.submit()
+    world.jobs[key] = replace(world.jobs[key], deleting=True)
+    world.run(key)
+    assert not world.workloads

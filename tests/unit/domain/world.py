@@ -1,0 +1,423 @@
+"""A world of views in memory: it executes plans as the executor would, and plays Kueue's part.
+
+It is what the pure core is tested against; the real API server and Kueue are the integration
+tests' part. Time moves only when a test says so.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.spec import TrainingJobSpec
+from goodput_operator.api.status import DurableCheckpoint, Progress, TrainingJobStatus
+from goodput_operator.api.times import format_micro_time
+from goodput_operator.domain import plan as p
+from goodput_operator.domain.model import (
+    CheckState,
+    ContainerExit,
+    JobKey,
+    JobView,
+    NodeView,
+    PodSetAssignment,
+    PodView,
+    Snapshot,
+    WorkloadCondition,
+    WorkloadView,
+)
+from goodput_operator.domain.names import pod_name
+from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
+from goodput_operator.domain.reconcile import decide
+from goodput_operator.domain.resources import Resources, pod_requests
+
+GPU = "nvidia.com/gpu"
+
+
+def template(gpus: int = 1, **spec: Any) -> dict[str, Any]:
+    """A pod template that asks for some GPUs."""
+    container = {"name": "main", "image": "trainer", "resources": {"limits": {GPU: str(gpus)}}}
+    return {"spec": {"containers": [container], **spec}}
+
+
+def job_spec(replicas: int = 2, gpus: int = 1, **spec: Any) -> TrainingJobSpec:
+    """A job of one role, ``worker``."""
+    roles = [{"name": "worker", "replicas": replicas, "template": template(gpus)}]
+    return TrainingJobSpec.model_validate({"roles": roles, **spec})
+
+
+def node(name: str, gpus: int = 1, **fields: Any) -> NodeView:
+    """A ready node with some GPUs."""
+    values: dict[str, Any] = {
+        "labels": {},
+        "taints": (),
+        "unschedulable": False,
+        "ready": True,
+        "ready_since": 0.0,
+        "ready_message": "",
+        "heartbeat_at": None,
+        "allocatable": Resources.parse({GPU: gpus, "pods": 110, "cpu": "64", "memory": "1Ti"}),
+    }
+    return NodeView(name=name, **{**values, **fields})
+
+
+@dataclass
+class World:
+    """Nodes, jobs and what they own; Kueue with so many GPUs of quota."""
+
+    quota: int = 1000
+    our_check: bool = False
+    now: float = 1_000_000.0
+    policy: Policy = DEFAULT_POLICY
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    jobs: dict[JobKey, JobView] = field(default_factory=dict)
+    workloads: dict[str, WorkloadView] = field(default_factory=dict)
+    pods: dict[str, PodView] = field(default_factory=dict)
+    foreign: dict[str, Resources] = field(default_factory=dict)
+    events: list[tuple[JobKey, p.JobEvent]] = field(default_factory=list)
+    created: Counter[str] = field(default_factory=Counter)
+    writes: list[str] = field(default_factory=list)
+    bind: bool = True
+    """Whether kube-scheduler binds pods where they are pinned."""
+    stop_after: int | None = None
+    """Kill the operator after so many more writes."""
+    _version: int = 0
+
+    # What users and machines do
+
+    def add_nodes(self, *names: str, gpus: int = 1) -> None:
+        for name in names:
+            self.nodes[name] = node(name, gpus)
+
+    def submit(
+        self, name: str = "job", spec: TrainingJobSpec | None = None, **labels: str
+    ) -> JobKey:
+        key = JobKey("team", name)
+        self.jobs[key] = JobView(
+            key=key,
+            uid=f"uid-{name}",
+            resource_version=self._next(),
+            generation=1,
+            created_at=self.now,
+            deleting=False,
+            labels={c.LABEL_QUEUE: "queue", **labels},
+            spec=spec or job_spec(),
+            status=TrainingJobStatus(),
+        )
+        return key
+
+    def edit(self, key: JobKey, **fields: Any) -> None:
+        job = self.jobs[key]
+        assert job.spec is not None
+        self.jobs[key] = replace(
+            job, spec=job.spec.model_copy(update=fields), generation=job.generation + 1
+        )
+
+    def lose(self, name: str) -> None:
+        self.nodes[name] = replace(self.nodes[name], ready=False, ready_since=self.now)
+
+    def exit(self, name: str, code: int, message: str = "") -> None:
+        done = ContainerExit("main", code, "Error" if code else "Completed", message, self.now)
+        phase = "Failed" if code else "Succeeded"
+        self.pods[name] = replace(self.pods[name], phase=phase, ready=False, exits=(done,))
+
+    def finish(self, key: JobKey) -> None:
+        for pod in self.pods_of(key):
+            self.exit(pod.name, 0)
+
+    def report(self, key: JobKey, step: int, durable: int, resumed_from: int | None = None) -> None:
+        status, now = self.jobs[key].status, format_micro_time(self.now)
+        self._status(
+            key,
+            status.model_copy(
+                update={
+                    "progress": Progress(
+                        attempt=status.attempt,
+                        step=step,
+                        reported_at=now,
+                        first_step_at=now,
+                        resumed_from_step=resumed_from,
+                    ),
+                    "checkpoint": DurableCheckpoint(
+                        step=durable, attempt=status.attempt, saved_at=now
+                    ),
+                }
+            ),
+        )
+
+    def evict(self, key: JobKey, reason: str) -> None:
+        workload = self.workload(key)
+        condition = WorkloadCondition(True, reason, f"evicted: {reason}", self.now)
+        self._put(replace(workload, evicted=condition))
+
+    # What the operator does
+
+    def run(self, key: JobKey, rounds: int = 30) -> None:
+        """Decide and execute until nothing changes any more."""
+        for _ in range(rounds):
+            before = self._version
+            self.step(key)
+            self.play()
+            if self._version == before:
+                return
+        raise AssertionError(f"no rest after {rounds} rounds: {self.writes[-12:]}")
+
+    def step(self, key: JobKey) -> p.Plan:
+        plan = decide(self.snapshot(), key, self.now, self.policy)
+        self.execute(key, plan)
+        return plan
+
+    def execute(self, key: JobKey, plan: p.Plan) -> None:
+        for action in plan.actions:
+            self._write(type(action).__name__)
+            self._act(key, action)
+        if plan.status is not None and key in self.jobs:
+            self._write("Status")
+            self._status(key, plan.status)
+        for event in plan.events:
+            seen = ((each.reason, each.key) for owner, each in self.events if owner == key)
+            if (event.reason, event.key) not in seen:
+                self.events.append((key, event))
+
+    def snapshot(self) -> Snapshot:
+        by_workload: dict[JobKey, tuple[WorkloadView, ...]] = {}
+        for workload in self.workloads.values():
+            key = self._owner(workload.owner_uid)
+            by_workload[key] = (*by_workload.get(key, ()), workload)
+        by_pod: dict[JobKey, tuple[PodView, ...]] = {}
+        for pod in self.pods.values():
+            key = JobKey(pod.namespace, pod.job)
+            by_pod[key] = (*by_pod.get(key, ()), pod)
+        return Snapshot(self.jobs, by_workload, by_pod, self.nodes, self.foreign)
+
+    def play(self) -> None:
+        """One round of Kueue, kube-scheduler and the kubelets."""
+        self._kueue()
+        for pod in list(self.pods.values()):
+            host = self.nodes.get(pod.node or pod.pinned_node or "")
+            alive = host is not None and not host.lost
+            if pod.deleting and (pod.node is None or alive):
+                del self.pods[pod.name]
+                self._next()
+            elif pod.node is None and self.bind and alive:
+                self._set_pod(replace(pod, node=pod.pinned_node, phase="Running", ready=True))
+
+    # Questions
+
+    def job(self, key: JobKey) -> TrainingJobStatus:
+        return self.jobs[key].status
+
+    def workload(self, key: JobKey) -> WorkloadView:
+        owned = [each for each in self.workloads.values() if each.owner_uid == self.jobs[key].uid]
+        assert len(owned) == 1, owned
+        return owned[0]
+
+    def pods_of(self, key: JobKey, attempt: int | None = None) -> list[PodView]:
+        wanted = attempt or self.job(key).attempt
+        return sorted(
+            (pod for pod in self.pods.values() if pod.job == key.name and pod.attempt == wanted),
+            key=lambda pod: (pod.role, pod.rank),
+        )
+
+    def reasons(self, key: JobKey) -> list[str]:
+        return [event.reason for owner, event in self.events if owner == key]
+
+    # How it works
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def _write(self, what: str) -> None:
+        if self.stop_after is not None:
+            if self.stop_after == 0:
+                raise Killed(what)
+            self.stop_after -= 1
+        self.writes.append(what)
+
+    def _owner(self, uid: str) -> JobKey:
+        return next(
+            (key for key, job in self.jobs.items() if job.uid == uid), JobKey("team", "nobody")
+        )
+
+    def _status(self, key: JobKey, status: TrainingJobStatus) -> None:
+        if status != self.jobs[key].status:
+            self.jobs[key] = replace(self.jobs[key], status=status, resource_version=self._next())
+
+    def _put(self, workload: WorkloadView) -> None:
+        if self.workloads.get(workload.name) != workload:
+            self.workloads[workload.name] = replace(workload, resource_version=self._next())
+
+    def _set_pod(self, pod: PodView) -> None:
+        self.pods[pod.name] = replace(pod, resource_version=self._next())
+
+    def _act(self, key: JobKey, action: p.Action) -> None:
+        job = self.jobs[key]
+        match action:
+            case p.CreateWorkload(name):
+                self._create_workload(key, name)
+            case p.SetWorkloadActive(name, active):
+                self._put(
+                    replace(self.workloads[name], active=active, deactivated_by_us=not active)
+                )
+            case p.AnswerChecks(name, version, checks, state, message):
+                workload = self._guarded(name, version)
+                answered = tuple(
+                    replace(each, state=state, message=message) if each.name in checks else each
+                    for each in workload.checks
+                )
+                self._put(replace(workload, checks=answered))
+            case p.SetPodsReady(name, version, ready, message):
+                ready_now = WorkloadCondition(ready, "PodsReady", message, self.now)
+                self._put(replace(self._guarded(name, version), pods_ready=ready_now))
+            case p.ReleaseQuota(name, version, requeued, reason, message):
+                self._release(name, version, WorkloadCondition(requeued, reason, message, self.now))
+            case p.FinishWorkload(name, version, _, message):
+                finished = WorkloadCondition(True, "Succeeded", message, self.now)
+                self._put(replace(self._guarded(name, version), finished=finished))
+            case p.DeleteWorkload(name):
+                del self.workloads[name]
+                self._next()
+            case p.CreatePod():
+                self._create_pod(job, action)
+            case p.DeletePod(name, uid):
+                pod = self.pods.get(name)
+                if pod is not None and pod.uid == uid and pod.terminal:
+                    del self.pods[name]
+                elif pod is not None and pod.uid == uid:
+                    self._set_pod(replace(pod, deleting=True))
+                self._next()
+            case p.DeleteJob():
+                del self.jobs[key]
+                self._next()
+            case p.EnsureService():
+                pass
+
+    def _guarded(self, name: str, version: str) -> WorkloadView:
+        workload = self.workloads[name]
+        assert workload.resource_version == version, "written from a stale view"
+        return workload
+
+    def _release(self, name: str, version: str, requeued: WorkloadCondition) -> None:
+        workload = self._guarded(name, version)
+        assert workload.is_evicted, "released before it was evicted"
+        assert workload.has_admission
+        checks = tuple(replace(each, state="Pending") for each in workload.checks)
+        self._put(
+            replace(
+                workload,
+                has_admission=False,
+                quota_reserved=None,
+                admitted=None,
+                assignments=(),
+                checks=checks,
+                requeued=requeued,
+            )
+        )
+
+    def _create_workload(self, key: JobKey, name: str) -> None:
+        if name in self.workloads:
+            return
+        check = (CheckState("power", "Pending", "", True),) if self.our_check else ()
+        self._put(
+            WorkloadView(
+                name=name,
+                namespace=key.namespace,
+                uid=f"uid-{name}",
+                resource_version="",
+                owner_uid=self.jobs[key].uid,
+                queue="queue",
+                active=True,
+                deleting=False,
+                created_at=self.now,
+                quota_reserved=None,
+                admitted=None,
+                evicted=None,
+                finished=None,
+                pods_ready=None,
+                requeued=None,
+                has_admission=False,
+                checks=check,
+                assignments=(),
+            )
+        )
+
+    def _create_pod(self, job: JobView, action: p.CreatePod) -> None:
+        assert job.spec is not None
+        name = pod_name(job.key.name, action.attempt, action.role, action.rank)
+        if name in self.pods:
+            return
+        assert self.created[name] == 0, f"{name} was created twice"
+        self.created[name] += 1
+        role = next(each for each in job.spec.roles if each.name == action.role)
+        self._set_pod(
+            PodView(
+                name=name,
+                namespace=job.key.namespace,
+                uid=f"uid-{name}",
+                resource_version="",
+                job=job.key.name,
+                job_uid=job.uid,
+                attempt=action.attempt,
+                role=action.role,
+                rank=action.rank,
+                created_at=self.now,
+                deleting=False,
+                deletion_deadline=None,
+                phase="Pending",
+                ready=False,
+                node=None,
+                pinned_node=action.node,
+                requests=pod_requests(role.template["spec"]),
+                status_reason="",
+                status_message="",
+                disruption=None,
+                unschedulable_message=None,
+                waiting=None,
+            )
+        )
+
+    def _kueue(self) -> None:
+        for workload in list(self.workloads.values()):
+            if not workload.active and workload.has_admission and not workload.is_evicted:
+                off = WorkloadCondition(True, "Deactivated", "it is not active", self.now)
+                self._put(replace(workload, evicted=off))
+            elif workload.active and not workload.has_admission and not workload.is_finished:
+                self._reserve(workload)
+            elif workload.has_admission and not workload.is_evicted and not workload.admitted:
+                if all(check.state == "Ready" for check in workload.checks):
+                    yes = WorkloadCondition(True, "Admitted", "admitted", self.now)
+                    self._put(replace(workload, admitted=yes))
+
+    def _reserve(self, workload: WorkloadView) -> None:
+        if self.used() + self._gpus(workload) > self.quota:
+            return
+        job = self.jobs[self._owner(workload.owner_uid)]
+        assert job.spec is not None
+        self._put(
+            replace(
+                workload,
+                has_admission=True,
+                evicted=None,
+                quota_reserved=WorkloadCondition(True, "QuotaReserved", "", self.now),
+                assignments=tuple(
+                    PodSetAssignment(role.name, role.replicas, {}, ()) for role in job.spec.roles
+                ),
+            )
+        )
+
+    def used(self) -> int:
+        """GPUs of quota in use."""
+        return sum(self._gpus(each) for each in self.workloads.values() if each.holds_quota)
+
+    def _gpus(self, workload: WorkloadView) -> int:
+        job = self.jobs.get(self._owner(workload.owner_uid))
+        if job is None or job.spec is None:
+            return 0
+        return sum(
+            role.replicas * pod_requests(role.template["spec"]).get(GPU) // 1000
+            for role in job.spec.roles
+        )
+
+
+class Killed(Exception):
+    """The operator was killed before this write."""
