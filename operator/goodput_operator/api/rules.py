@@ -44,11 +44,13 @@ ROOT_RULES: Final = validations(
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "metadata.name must start with a letter and hold only a-z, 0-9 and '-': "
         "a Service and the ranks' hostnames are named after it",
+        ".metadata",
     ),
     rule(
         f"self.spec.roles.all(r, size(self.metadata.name) + size(r.name) <= {MAX_NAMES})",
         f"metadata.name and the name of a role together may have at most {MAX_NAMES} characters, "
         "since both are part of the ranks' hostnames (63): shorten one of them",
+        ".metadata",
     ),
 )
 

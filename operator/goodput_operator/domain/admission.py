@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from goodput_operator import constants as c
+from goodput_operator.api.spec import Role
 from goodput_operator.api.status import AttemptRecord, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
 from goodput_operator.domain import restart
@@ -37,6 +38,7 @@ def advance(context: Context) -> Verdict:
         _suspended(context)
         or _gives_back(context)
         or _obsolete(context)
+        or _malformed(context)
         or _unqueued(context)
         or _missing(context)
         or _evicted(context)
@@ -135,6 +137,18 @@ def _obsolete(context: Context) -> Verdict | None:
         actions=tuple(DeleteWorkload(each.name, each.uid) for each in obsolete),
         requeue_after=1.0,
     )
+
+
+def _malformed(context: Context) -> Verdict | None:
+    """Parts of a template that the CRD leaves open, and that kube-scheduler could not read."""
+    for role in context.spec.roles:
+        try:
+            _group(role, None)
+        except ValueError as error:
+            message = f"spec.roles[{role.name}].template: {error}"
+            event = JobEvent("Warning", c.EventReason.INVALID, message, key="template")
+            return Verdict(Phase.PENDING, c.Reason.INVALID_SPEC, message, events=(event,))
+    return None
 
 
 def _unqueued(context: Context) -> Verdict | None:
@@ -261,20 +275,22 @@ def find_place(context: Context) -> Placed | NoPlace:
     for each in assigned.values():
         if each.conflict is not None:
             return NoPlace(f"admission of role {each.name} contradicts itself: {each.conflict}", 0)
-    groups = tuple(
-        RankGroup(
-            role.name,
-            role.replicas,
-            pod_requests(role.template.get("spec") or {}),
-            NodeConstraints.of(role.template, assigned.get(role.name)),
-        )
-        for role in context.spec.roles
-    )
+    groups = tuple(_group(role, assigned.get(role.name)) for role in context.spec.roles)
     excluded = {
         each.node for each in context.status.excluded_nodes if parse_time(each.until) > context.now
     }
     free = free_resources(context.snapshot, context.job.key)
     return plan_gang(groups, context.snapshot.nodes, free, excluded)
+
+
+def _group(role: Role, assignment: PodSetAssignment | None) -> RankGroup:
+    """The role as the planner takes it. Raises ValueError when its template is malformed."""
+    return RankGroup(
+        role.name,
+        role.replicas,
+        pod_requests(role.template.get("spec") or {}),
+        NodeConstraints.of(role.template, assignment),
+    )
 
 
 def _commit(context: Context, placed: Placed) -> Verdict:

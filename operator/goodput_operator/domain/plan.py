@@ -111,13 +111,13 @@ class DeleteJob:
     uid: str
 
 
+WorkloadStatusChange = AnswerChecks | SetPodsReady | ReleaseQuota | FinishWorkload
+"""Made from one version of a Workload, and valid for that version only."""
+
 Action = (
     CreateWorkload
     | SetWorkloadActive
-    | AnswerChecks
-    | SetPodsReady
-    | ReleaseQuota
-    | FinishWorkload
+    | WorkloadStatusChange
     | DeleteWorkload
     | EnsureService
     | CreatePod

@@ -44,19 +44,14 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
 
 
 def _with_error(context: Context, verdict: Verdict) -> Verdict:
-    """Say so when the API server has refused what the last decision wanted."""
+    """Say that the API server refuses what is wanted, while it is tried again.
+
+    What the actions would change in the status is left out: they have not succeeded.
+    """
     error = context.snapshot.errors.get(context.job.key)
     if error is None or verdict.commit:
         return verdict
-    return Verdict(
-        verdict.phase,
-        c.Reason.API_ERROR,
-        error,
-        verdict.actions,
-        verdict.updates,
-        verdict.events,
-        verdict.requeue_after,
-    )
+    return Verdict(verdict.phase, c.Reason.API_ERROR, error, verdict.actions)
 
 
 def _unreadable(job: JobView, now: float) -> Plan:

@@ -6,7 +6,7 @@ import pytest
 
 from goodput_operator.api.status import Phase
 from goodput_operator.domain.model import JobKey
-from tests.unit.domain.world import Killed, World, job_spec
+from tests.unit.domain.world import OperatorKilledError, World, job_spec
 
 Story = Callable[[World, JobKey], None]
 
@@ -93,7 +93,7 @@ def test_killed_before_any_write_it_ends_in_the_same_state(story: Story, our_che
         def step(key: JobKey, world: World = world, original: Callable = original):
             try:
                 return original(key)
-            except Killed:
+            except OperatorKilledError:
                 world.stop_after = None  # a new operator starts where the old one was killed
                 return original(key)
 

@@ -8,7 +8,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Outcome, Phase
 from goodput_operator.domain.model import Taint
 from goodput_operator.domain.resources import Resources
-from tests.unit.domain.world import GPU, World, job_spec
+from tests.unit.domain.world import GPU, World, job_spec, template
 
 
 @pytest.fixture(params=[False, True], ids=["plain queue", "queue with our check"])
@@ -387,3 +387,19 @@ def test_a_job_being_deleted_starts_nothing(world: World) -> None:
     world.jobs[key] = replace(world.jobs[key], deleting=True)
     world.run(key)
     assert not world.workloads
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"tolerations": "all"}, {"overhead": {"cpu": "much"}}, {"affinity": 7}],
+    ids=["toleration", "overhead", "affinity"],
+)
+def test_a_malformed_template_is_a_condition_and_no_crash(world: World, part: dict) -> None:
+    role = {"name": "worker", "template": template(**part)}
+    key = world.submit(spec=job_spec().model_validate({"roles": [role]}))
+    other = world.submit("other")
+    world.run(key)
+    assert world.job(key).reason == c.Reason.INVALID_SPEC
+    assert next(iter(part)) in world.job(key).conditions[0].message
+    world.run(other)
+    assert world.job(other).phase == Phase.RUNNING

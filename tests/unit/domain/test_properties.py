@@ -144,7 +144,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def live_pods_run_on_quota(self) -> None:
-        """A pod that is not asked to stop belongs to a job that holds quota, or did a moment ago."""
+        """An attempt with pods belongs to a job that has a Workload."""
         for key in self.keys:
             status = self.world.job(key)
             if status.placement is None or status.placement.created_at is None:
@@ -157,7 +157,7 @@ class Cluster(RuleBasedStateMachine):
         """Left alone with healthy nodes, every job that is not suspended ends up running."""
         self.world.bind = True
         self.world.quota = 100
-        for name in NODES + ("n6", "n7", "n8"):
+        for name in (*NODES, "n6", "n7", "n8"):
             self.world.nodes.pop(name, None)
             self.world.add_nodes(name)
         for _ in range(40):

@@ -230,7 +230,7 @@ class World:
     def _write(self, what: str) -> None:
         if self.stop_after is not None:
             if self.stop_after == 0:
-                raise Killed(what)
+                raise OperatorKilledError(what)
             self.stop_after -= 1
         self.writes.append(what)
 
@@ -251,7 +251,6 @@ class World:
         self.pods[pod.name] = replace(pod, resource_version=self._next())
 
     def _act(self, key: JobKey, action: p.Action) -> None:
-        job = self.jobs[key]
         match action:
             case p.CreateWorkload(name):
                 self._create_workload(key, name)
@@ -259,6 +258,23 @@ class World:
                 self._put(
                     replace(self.workloads[name], active=active, deactivated_by_us=not active)
                 )
+            case p.DeleteWorkload(name):
+                del self.workloads[name]
+                self._next()
+            case p.CreatePod():
+                self._create_pod(self.jobs[key], action)
+            case p.DeletePod():
+                self._delete_pod(action)
+            case p.DeleteJob():
+                del self.jobs[key]
+                self._next()
+            case p.EnsureService():
+                pass
+            case _:
+                self._workload_status(action)
+
+    def _workload_status(self, action: p.Action) -> None:
+        match action:
             case p.AnswerChecks(name, version, checks, state, message):
                 workload = self._guarded(name, version)
                 answered = tuple(
@@ -274,23 +290,16 @@ class World:
             case p.FinishWorkload(name, version, _, message):
                 finished = WorkloadCondition(True, "Succeeded", message, self.now)
                 self._put(replace(self._guarded(name, version), finished=finished))
-            case p.DeleteWorkload(name):
-                del self.workloads[name]
-                self._next()
-            case p.CreatePod():
-                self._create_pod(job, action)
-            case p.DeletePod(name, uid):
-                pod = self.pods.get(name)
-                if pod is not None and pod.uid == uid and pod.terminal:
-                    del self.pods[name]
-                elif pod is not None and pod.uid == uid:
-                    self._set_pod(replace(pod, deleting=True))
-                self._next()
-            case p.DeleteJob():
-                del self.jobs[key]
-                self._next()
-            case p.EnsureService():
-                pass
+
+    def _delete_pod(self, action: p.DeletePod) -> None:
+        pod = self.pods.get(action.name)
+        if pod is None or pod.uid != action.uid:
+            return
+        if pod.terminal:
+            del self.pods[pod.name]
+        else:
+            self._set_pod(replace(pod, deleting=True))
+        self._next()
 
     def _guarded(self, name: str, version: str) -> WorkloadView:
         workload = self.workloads[name]
@@ -384,9 +393,12 @@ class World:
             elif workload.active and not workload.has_admission and not workload.is_finished:
                 self._reserve(workload)
             elif workload.has_admission and not workload.is_evicted and not workload.admitted:
-                if all(check.state == "Ready" for check in workload.checks):
-                    yes = WorkloadCondition(True, "Admitted", "admitted", self.now)
-                    self._put(replace(workload, admitted=yes))
+                self._admit(workload)
+
+    def _admit(self, workload: WorkloadView) -> None:
+        if all(check.state == "Ready" for check in workload.checks):
+            yes = WorkloadCondition(True, "Admitted", "admitted", self.now)
+            self._put(replace(workload, admitted=yes))
 
     def _reserve(self, workload: WorkloadView) -> None:
         if self.used() + self._gpus(workload) > self.quota:
@@ -419,5 +431,5 @@ class World:
         )
 
 
-class Killed(Exception):
+class OperatorKilledError(Exception):
     """The operator was killed before this write."""

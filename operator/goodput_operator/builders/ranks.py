@@ -1,0 +1,99 @@
+"""Numbers and addresses of a job's ranks.
+
+World ranks count the roles in the order of the spec, and the ranks of each in turn.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from goodput_operator import constants as c
+from goodput_operator.api.spec import Role, TrainingJobSpec
+from goodput_operator.domain.model import JobView
+from goodput_operator.domain.names import pod_name, service_name
+
+COORDINATOR_PORT_NAME = "coordinator"
+"""A port of this name in the first role's template moves the rendezvous there."""
+
+
+class Coordinator(NamedTuple):
+    """Where rank 0 hosts the rendezvous."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def spec_of(job: JobView) -> TrainingJobSpec:
+    """The job's spec. Raises ValueError when it could not be read: nothing is built then."""
+    if job.spec is None:
+        raise ValueError(f"TrainingJob {job.key} has no readable spec: {job.spec_error}")
+    return job.spec
+
+
+def role_of(spec: TrainingJobSpec, name: str) -> Role:
+    """The role of this name. Raises ValueError when there is none."""
+    for role in spec.roles:
+        if role.name == name:
+            return role
+    raise ValueError(f"role {name!r} is none of {', '.join(role.name for role in spec.roles)}")
+
+
+def world_size(spec: TrainingJobSpec) -> int:
+    """Number of ranks over all roles."""
+    return sum(role.replicas for role in spec.roles)
+
+
+def world_rank(spec: TrainingJobSpec, role: str, rank: int) -> int:
+    """Rank over all roles of a rank within its role."""
+    before = 0
+    for other in spec.roles:
+        if other.name == role:
+            return before + rank
+        before += other.replicas
+    raise ValueError(f"role {role!r} is none of {', '.join(r.name for r in spec.roles)}")
+
+
+def host(job: JobView, attempt: int, role: str, rank: int) -> str:
+    """DNS name of a rank, the same for the whole of its attempt."""
+    name = pod_name(job.key.name, attempt, role, rank)
+    return f"{name}.{service_name(job.key.name)}.{job.key.namespace}.svc"
+
+
+def coordinator(job: JobView, attempt: int) -> Coordinator:
+    """Rank 0 of the first role, and the port named ``coordinator`` of its template, or ours."""
+    spec = spec_of(job)
+    return Coordinator(host(job, attempt, spec.roles[0].name, 0), coordinator_port(spec))
+
+
+def coordinator_port(spec: TrainingJobSpec) -> int:
+    """The port of the rendezvous."""
+    for container in (spec.roles[0].template.get("spec") or {}).get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == COORDINATOR_PORT_NAME and port.get("containerPort"):
+                return int(port["containerPort"])
+    return c.COORDINATOR_PORT
+
+
+def hosts_by_role(job: JobView, attempt: int) -> Iterator[tuple[str, list[str]]]:
+    """Every role with the DNS names of its ranks."""
+    for role in spec_of(job).roles:
+        yield role.name, [host(job, attempt, role.name, rank) for rank in range(role.replicas)]
+
+
+def owner_reference(job: JobView) -> dict[str, Any]:
+    """Makes the job the controller of a child, which goes when the job goes."""
+    return {
+        "apiVersion": c.API_VERSION,
+        "kind": c.KIND,
+        "name": job.key.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def job_labels(job: JobView) -> dict[str, str]:
+    """Labels by which every child names its job."""
+    return {c.LABEL_JOB: job.key.name, c.LABEL_JOB_UID: job.uid}

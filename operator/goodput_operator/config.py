@@ -1,0 +1,113 @@
+"""The operator's settings: from ``GOODPUT_*`` variables and a YAML file, validated once."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
+
+PREFIX = "GOODPUT_"
+FILE_VARIABLE = "GOODPUT_CONFIG"
+
+HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class ConfigError(Exception):
+    """The settings are unusable; the message names each variable, its value and the remedy."""
+
+
+class Config(BaseModel):
+    """All settings. A variable is the field in capitals after ``GOODPUT_``; it beats the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kubeconfig: str | None = Field(
+        default=None, description="A kubeconfig file; the pod's service account when absent."
+    )
+    namespace: str = Field(
+        default="goodput-system", min_length=1, description="The operator's own namespace."
+    )
+    progress_listen: HostPort = Field(
+        default="0.0.0.0:8443", description="Where the progress endpoint listens."
+    )
+    progress_address: HostPort | None = Field(
+        default=None, description="host:port by which pods reach it; no progress when absent."
+    )
+    progress_status_interval_seconds: Positive = Field(
+        default=30.0, description="How often progress that is not durable reaches the status."
+    )
+    health_listen: HostPort = Field(
+        default="0.0.0.0:8080", description="Where /healthz, /readyz and /metrics are served."
+    )
+    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    relist_seconds: Positive = Field(
+        default=300.0, description="How often everything is listed again, whatever was watched."
+    )
+    liveness_seconds: Positive = Field(
+        default=180.0, description="How long the queue or all streams may stand still."
+    )
+    request_timeout_seconds: Positive = Field(
+        default=15.0, description="Longest time for one request to the API server."
+    )
+    bind_seconds: Positive = DEFAULT_POLICY.bind_seconds
+    placement_tries: int = Field(default=DEFAULT_POLICY.placement_tries, ge=1)
+    hold_seconds: Positive = DEFAULT_POLICY.hold_seconds
+    exclusion_seconds: Positive = DEFAULT_POLICY.exclusion_seconds
+    requeue_base_seconds: Positive = DEFAULT_POLICY.requeue_base_seconds
+    requeue_max_seconds: Positive = DEFAULT_POLICY.requeue_max_seconds
+    restart_grace_seconds: int = Field(default=DEFAULT_POLICY.restart_grace_seconds, ge=0)
+    attribution_seconds: Positive = DEFAULT_POLICY.attribution_seconds
+    node_gone_seconds: Positive = DEFAULT_POLICY.node_gone_seconds
+    recheck_seconds: Positive = DEFAULT_POLICY.recheck_seconds
+
+    def policy(self) -> Policy:
+        """The settings that decisions depend on."""
+        return Policy(**{each.name: getattr(self, each.name) for each in fields(Policy)})
+
+
+def load(environment: Mapping[str, str] | None = None, file: str | None = None) -> Config:
+    """Read the settings. Raises ConfigError."""
+    env = os.environ if environment is None else environment
+    values = _from_file(file or env.get(FILE_VARIABLE))
+    for name in Config.model_fields:
+        text = env.get(PREFIX + name.upper())
+        if text is not None and text != "":
+            values[name] = text
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_describe(each) for each in error.errors())) from error
+
+
+def _from_file(file: str | None) -> dict[str, Any]:
+    if not file:
+        return {}
+    try:
+        content = yaml.safe_load(Path(file).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{FILE_VARIABLE}={file}: cannot be read: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{FILE_VARIABLE}={file}: write it as lines of the form field: value")
+    return content
+
+
+def _describe(problem: Any) -> str:
+    field = str(problem["loc"][0]) if problem["loc"] else ""
+    known = Config.model_fields.get(field)
+    variable = PREFIX + field.upper()
+    if known is None:
+        return f"{field}: no such setting; known are {', '.join(sorted(Config.model_fields))}"
+    meaning = f" ({known.description})" if known.description else ""
+    return (
+        f"{variable}={problem['input']!r}: {problem['msg']}{meaning}; "
+        f"unset it for the default {known.default!r}"
+    )

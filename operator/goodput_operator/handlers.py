@@ -1,0 +1,73 @@
+"""What kopf is told: which events go into the store. Nothing is decided here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from goodput_operator import constants as c
+from goodput_operator.runtime import kinds
+from goodput_operator.runtime.checks import activate, needs_activation
+from goodput_operator.runtime.kinds import Kind
+from goodput_operator.runtime.operator import Operator
+
+EXIT_SECONDS = 10.0
+
+
+def settings_of(operator: Operator) -> kopf.OperatorSettings:
+    """No finalizers, no peering, nothing written on objects: kopf only watches."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.queueing.worker_limit = None
+    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
+    timeout = operator.config.request_timeout_seconds
+    settings.networking.request_timeout = timeout
+    settings.networking.connect_timeout = timeout
+    settings.watching.server_timeout = 240
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = timeout
+    settings.watching.label_selectors["", "v1", "pods"] = c.LABEL_JOB_UID
+    return settings
+
+
+def register(operator: Operator) -> kopf.OperatorRegistry:
+    """A registry whose handlers feed this operator's store."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
+
+    @kopf.on.event(c.GROUP, c.VERSION, c.PLURAL, registry=registry)
+    async def job(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.JOBS, event)
+
+    @kopf.on.event(c.KUEUE_GROUP, c.KUEUE_VERSION, "workloads", registry=registry)
+    async def workload(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.WORKLOADS, event)
+
+    @kopf.on.event("", "v1", "pods", labels={c.LABEL_JOB_UID: kopf.PRESENT}, registry=registry)
+    async def pod(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.PODS, event)
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def node(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.NODES, event)
+
+    @kopf.on.event(c.KUEUE_GROUP, c.KUEUE_VERSION, "resourceflavors", registry=registry)
+    async def flavor(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.FLAVORS, event)
+
+    @kopf.on.event(c.KUEUE_GROUP, c.KUEUE_VERSION, "admissionchecks", registry=registry)
+    async def check(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.CHECKS, event)
+        if event["type"] != "DELETED" and needs_activation(event["object"]):
+            await activate(operator.client, event["object"])
+
+    return registry
+
+
+def _take(operator: Operator, kind: Kind, event: Mapping[str, Any]) -> None:
+    operator.alive()
+    kind.take(operator.store, event["type"], event["object"])

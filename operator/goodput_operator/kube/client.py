@@ -1,0 +1,224 @@
+"""The verbs of the API server, on plain dicts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from goodput_operator import constants as c
+from goodput_operator.kube.errors import Expired, Transient
+from goodput_operator.kube.paths import TOKEN_REVIEWS, Resource
+from goodput_operator.kube.transport import (
+    APPLY_PATCH,
+    JSON,
+    MERGE_PATCH,
+    Observer,
+    Transport,
+    parse_object,
+)
+
+Object = dict[str, Any]
+
+PAGE = 500
+"""Objects a page of a list."""
+WATCH_SECONDS = 240
+"""How long the server keeps a watch open; then it is opened anew where it ended."""
+QUIET_SECONDS = 75.0
+"""Bookmarks come once a minute: a watch that says nothing for longer is dead."""
+
+
+async def connect(
+    kubeconfig: str | None, observer: Observer, timeout_seconds: float, connections: int = 100
+) -> "Client":
+    """A client by a kubeconfig file, or by the pod's service account when there is none."""
+    configuration = Configuration()
+    if kubeconfig:
+        await kube_config.load_kube_config(kubeconfig, client_configuration=configuration)
+    else:
+        kube_config.load_incluster_config(client_configuration=configuration)
+    configuration.connection_pool_maxsize = connections
+    return Client(Transport(ApiClient(configuration), observer, timeout_seconds))
+
+
+class Client:
+    """All methods raise ApiError; those that change objects say which change was attempted."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        """One object. Raises NotFound."""
+        return await self._transport.send("get", "GET", resource.path(namespace, name))
+
+    async def list_all(
+        self, resource: Resource, namespace: str | None = None, selector: str | None = None
+    ) -> tuple[list[Object], str]:
+        """All objects, page by page, and the resourceVersion from which to watch.
+
+        Starts anew when the server has forgotten the list meanwhile.
+        """
+        for _ in range(3):
+            try:
+                return await self._list_once(resource, namespace, selector)
+            except Expired:
+                continue
+        return await self._list_once(resource, namespace, selector)
+
+    async def _list_once(
+        self, resource: Resource, namespace: str | None, selector: str | None
+    ) -> tuple[list[Object], str]:
+        items: list[Object] = []
+        query = {"limit": str(PAGE)}
+        if selector:
+            query["labelSelector"] = selector
+        while True:
+            page = await self._transport.send("list", "GET", resource.path(namespace), query=query)
+            items += page.get("items") or []
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            query["continue"] = metadata["continue"]
+
+    async def watch(
+        self, resource: Resource, resource_version: str, selector: str | None = None
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Event types and objects from a version on, ``BOOKMARK`` among them, until it ends.
+
+        Ends quietly when the server closes it; go on from the last version seen. Raises Expired
+        when that is too old, and Transient when the stream breaks or falls silent.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        if selector:
+            query["labelSelector"] = selector
+        path = resource.path()
+        response = await self._transport.open(
+            "watch", "GET", path, query, None, JSON, WATCH_SECONDS + QUIET_SECONDS
+        )
+        try:
+            if response.status != 200:
+                parse_object(f"watch {path}", response.status, await response.read(), {})
+            async for line in _lines(response, path):
+                event = json.loads(line)
+                kind, item = event["type"], event["object"]
+                if kind == "ERROR":
+                    code = int(item.get("code") or 500)
+                    parse_object(f"watch {path}", code, json.dumps(item).encode(), {})
+                yield kind, item
+        finally:
+            response.close()
+
+    async def create(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """The object as created. Raises AlreadyExists."""
+        namespace = body["metadata"].get("namespace")
+        return await self._transport.send("create", "POST", resource.path(namespace), body=body)
+
+    async def apply_status(
+        self, resource: Resource, body: Mapping[str, Any], manager: str
+    ) -> Object:
+        """Forced server-side apply to the status. Raises Conflict when the version is another."""
+        metadata = body["metadata"]
+        return await self._transport.send(
+            "apply",
+            "PATCH",
+            resource.path(metadata.get("namespace"), metadata["name"], "status"),
+            query={"fieldManager": manager, "force": "true"},
+            body=body,
+            content_type=APPLY_PATCH,
+        )
+
+    async def put_status(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Replace the status. Raises Conflict when the resourceVersion is no longer the newest."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"], "status")
+        return await self._transport.send(
+            "update", "PUT", path, query={"fieldManager": c.FIELD_MANAGER}, body=body
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        subresource: str | None = None,
+    ) -> Object:
+        """JSON merge patch."""
+        return await self._transport.send(
+            "patch",
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            query={"fieldManager": c.FIELD_MANAGER},
+            body=body,
+            content_type=MERGE_PATCH,
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> Object:
+        """Delete the object if it still is this one; its dependants follow in the background.
+
+        Answers with the object while it still stops, else with a Status. Raises NotFound, and
+        Conflict when the name belongs to another object by now.
+        """
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+        }
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        return await self._transport.send(
+            "delete", "DELETE", resource.path(namespace, name), body=body
+        )
+
+    async def token_review(self, token: str, audiences: Sequence[str]) -> Object:
+        """``status`` of a TokenReview."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "metadata": {},
+            "spec": {"token": token, "audiences": list(audiences)},
+        }
+        answer = await self._transport.send("create", "POST", TOKEN_REVIEWS.path(), body=body)
+        status: Object = answer.get("status") or {}
+        return status
+
+
+async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+    """Complete lines of a streamed response. Raises Transient when it breaks or falls silent."""
+    buffer = bytearray()
+    chunks = response.content.iter_any()
+    while True:
+        try:
+            async with asyncio.timeout(QUIET_SECONDS):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Transient(f"watch {path}", f"{type(error).__name__}: {error}") from error
+        buffer += chunk
+        *complete, rest = buffer.split(b"\n")
+        buffer = bytearray(rest)
+        for line in complete:
+            if line:
+                yield bytes(line)

@@ -1,0 +1,80 @@
+"""What a request to the API server can come to, apart from success."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ApiError(Exception):
+    """A request failed. The message says what was attempted, and what the server said."""
+
+    kind = "other"
+
+    def __init__(self, attempted: str, said: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{attempted}: {said}")
+        self.attempted = attempted
+        self.said = said
+        self.retry_after = retry_after
+        """Seconds that the server asked to wait."""
+
+
+class NotFound(ApiError):  # noqa: N818 - named as the API names its reasons
+    """404: the object, or its kind, does not exist."""
+
+    kind = "notFound"
+
+
+class AlreadyExists(ApiError):  # noqa: N818
+    """409 on create: an object of that name is there."""
+
+    kind = "alreadyExists"
+
+
+class Conflict(ApiError):  # noqa: N818
+    """409: the object has changed since it was read, or is another one by now."""
+
+    kind = "conflict"
+
+
+class Forbidden(ApiError):  # noqa: N818
+    """401 or 403: the operator lacks the right, or a quota or policy forbids it."""
+
+    kind = "forbidden"
+
+
+class Invalid(ApiError):  # noqa: N818
+    """400 or 422: the object is refused, by the schema or by an admission webhook."""
+
+    kind = "invalid"
+
+
+class Expired(ApiError):  # noqa: N818
+    """410: the resourceVersion or continue token is too old; list anew."""
+
+    kind = "expired"
+
+
+class Transient(ApiError):  # noqa: N818
+    """No answer, 429, or 5xx: the same request may succeed later."""
+
+    kind = "transient"
+
+
+def from_response(
+    attempted: str, code: int, status: Mapping[str, Any], retry_after: float | None
+) -> ApiError:
+    """The error for an HTTP status code and the ``Status`` object that came with it."""
+    said = str(status.get("message") or status.get("reason") or f"HTTP {code}")
+    if code == 429 or code >= 500:
+        return Transient(attempted, said, retry_after)
+    if code == 409 and status.get("reason") == "AlreadyExists":
+        return AlreadyExists(attempted, said)
+    kinds: dict[int, type[ApiError]] = {
+        400: Invalid,
+        401: Forbidden,
+        403: Forbidden,
+        404: NotFound,
+        409: Conflict,
+        410: Expired,
+        422: Invalid,
+    }
+    return kinds.get(code, ApiError)(attempted, said)

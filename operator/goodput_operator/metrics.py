@@ -1,0 +1,145 @@
+"""Every Prometheus metric, in one registry. Series of a job vanish with it."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from goodput_operator.api.status import Cause, Phase
+from goodput_operator.api.times import parse_time
+from goodput_operator.domain.model import JobView
+
+_JOB = ("namespace", "job")
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The operator's own health, and what its jobs are doing."""
+
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[JobView]],
+        depth: Callable[[], int],
+        overdue: Callable[[], float],
+    ) -> None:
+        """``jobs``, ``depth`` and ``overdue`` are asked at each scrape."""
+        self.registry = CollectorRegistry()
+        self._reconcile = Histogram(
+            "goodput_operator_reconcile_seconds",
+            "Time to decide about a job and to carry the decision out.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._waited = Histogram(
+            "goodput_operator_queue_wait_seconds",
+            "Time for which a job had been due when it was looked at.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._errors = Counter(
+            "goodput_operator_errors",
+            "Decisions or requests that ended in an error, by kind.",
+            ("kind",),
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "goodput_operator_api_requests",
+            "Requests to the API server, by verb and HTTP status code.",
+            ("verb", "code"),
+            registry=self.registry,
+        )
+        self._retries = Counter(
+            "goodput_operator_api_retries",
+            "Requests to the API server that were sent again.",
+            registry=self.registry,
+        )
+        self._reports = Counter(
+            "goodput_progress_reports",
+            "Reports of workers, by what became of them.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.registry.register(_Jobs(jobs))
+        self.registry.register(_Queue(depth, overdue))
+
+    def reconciled(self, seconds: float, waited: float) -> None:
+        """A job was worked on for so long, after it had been due for so long."""
+        self._reconcile.observe(seconds)
+        self._waited.observe(max(0.0, waited))
+
+    def failed(self, kind: str) -> None:
+        """A decision or a request ended in an error of this kind."""
+        self._errors.labels(kind).inc()
+
+    def answered(self, verb: str, code: int) -> None:
+        """A request got this HTTP status code."""
+        self._requests.labels(verb, str(code)).inc()
+
+    def retried(self) -> None:
+        """A request is sent again."""
+        self._retries.inc()
+
+    def reported(self, outcome: str) -> None:
+        """A worker's report was accepted, or refused for this reason."""
+        self._reports.labels(outcome).inc()
+
+
+class _Queue(Collector):
+    def __init__(self, depth: Callable[[], int], overdue: Callable[[], float]) -> None:
+        self._depth, self._overdue = depth, overdue
+
+    def collect(self) -> Iterator[Metric]:
+        """Depth and age of the work queue."""
+        yield GaugeMetricFamily(
+            "goodput_operator_queue_depth", "Jobs that are due.", value=self._depth()
+        )
+        yield GaugeMetricFamily(
+            "goodput_operator_queue_overdue_seconds",
+            "For how long the oldest job in the queue has been due.",
+            value=self._overdue(),
+        )
+
+
+class _Jobs(Collector):
+    def __init__(self, jobs: Callable[[], Iterable[JobView]]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        """One series per job, or per job and cause; a job that reports nothing has no step."""
+        phase = GaugeMetricFamily(
+            "goodput_job_phase", "1 for the phase that the job is in.", labels=(*_JOB, "phase")
+        )
+        attempt = GaugeMetricFamily("goodput_job_attempt", "Newest attempt.", labels=_JOB)
+        ready = GaugeMetricFamily("goodput_job_ready_ranks", "Ranks that are ready.", labels=_JOB)
+        ranks = GaugeMetricFamily("goodput_job_ranks", "Ranks of the gang.", labels=_JOB)
+        step = GaugeMetricFamily("goodput_job_step", "Last step reported.", labels=_JOB)
+        saved = GaugeMetricFamily(
+            "goodput_job_checkpoint_step", "Step of the newest durable checkpoint.", labels=_JOB
+        )
+        age = GaugeMetricFamily(
+            "goodput_job_checkpoint_age_seconds",
+            "Time since the newest durable checkpoint was reported.",
+            labels=_JOB,
+        )
+        restarts = CounterMetricFamily(
+            "goodput_job_restarts",
+            "Interruptions of the job, by cause.",
+            labels=(*_JOB, "cause"),
+        )
+        for job in self._jobs():
+            status, labels = job.status, (job.key.namespace, job.key.name)
+            phase.add_metric((*labels, (status.phase or Phase.PENDING).value), 1)
+            attempt.add_metric(labels, status.attempt)
+            ready.add_metric(labels, status.ready_replicas or 0)
+            ranks.add_metric(labels, status.replicas or 0)
+            for cause in Cause:
+                restarts.add_metric((*labels, cause.value), getattr(status.restarts, cause.value))
+            if status.progress is not None:
+                step.add_metric(labels, status.progress.step)
+            if status.checkpoint is not None:
+                saved.add_metric(labels, status.checkpoint.step)
+                since = time.time() - parse_time(status.checkpoint.saved_at)
+                age.add_metric(labels, max(0.0, since))
+        yield from (phase, attempt, ready, ranks, step, saved, age, restarts)

@@ -1,0 +1,1 @@
+"""The HTTPS endpoint to which workers report their steps and their durable checkpoints."""

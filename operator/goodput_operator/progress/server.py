@@ -1,0 +1,213 @@
+"""The progress endpoint: HTTPS, POST only, one path per TrainingJob."""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from goodput_operator import constants as c
+from goodput_operator.domain.model import JobKey
+from goodput_operator.progress import certificates
+from goodput_operator.progress.auth import Authenticator, Sender, authorise
+from goodput_operator.progress.ports import ProgressClient, ProgressStore
+from goodput_operator.progress.recorder import Recorder
+from goodput_operator.progress.refusal import Outcome, RefusedError
+from goodput_operator.progress.report import Report, parse_report
+from goodput_operator.progress.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+PATH = f"/v1/namespaces/{{namespace}}/{c.PLURAL}/{{name}}/progress"
+MAX_BODY_BYTES = 64 * 1024
+BODY_SECONDS = 10.0
+"""Longest time for a body to arrive."""
+POD_RATE, POD_BURST = 5.0, 20.0
+"""Reports per second and pod."""
+REVIEW_RATE, REVIEW_BURST = 50.0, 500.0
+"""Tokens not seen before, per second and source address; many pods may share one address."""
+SHUTDOWN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressConfig:
+    """Where the endpoint listens, how pods reach it, and how often it writes."""
+
+    address: str
+    """``host:port`` that pods post to; its host is in the server's certificate."""
+    namespace: str
+    """The operator's own: the CA's Secret is in it."""
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 8443
+    interval_seconds: float = 30.0
+    """Progress that is not durable is written at most this often per job."""
+
+
+class ProgressServer:
+    """Started by the leader, once the store is primed; ``ca_pem`` is known after ``prepare``."""
+
+    def __init__(
+        self,
+        config: ProgressConfig,
+        store: ProgressStore,
+        client: ProgressClient,
+        *,
+        on_outcome: Callable[[str], None] = lambda outcome: None,
+        on_applied: Callable[[Mapping[str, Any]], None] = lambda raw: None,
+    ) -> None:
+        """``on_outcome`` counts reports by what became of them; ``on_applied`` gets each
+        TrainingJob as a write returned it, for the store to read its own writes."""
+        certificates.host_of(config.address)
+        self._config, self._store, self._client = config, store, client
+        self._on_outcome = on_outcome
+        self._authenticator = Authenticator(client)
+        self._recorder = Recorder(client, store, config.interval_seconds, on_applied=on_applied)
+        self._pods = Throttle(POD_RATE, POD_BURST)
+        self._reviews = Throttle(REVIEW_RATE, REVIEW_BURST)
+        self._authority: certificates.Authority | None = None
+        self._runner: web.AppRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def ca_pem(self) -> str:
+        """Certificate of the CA, to be put on pods. Raises RuntimeError before ``prepare``."""
+        if self._authority is None:
+            raise RuntimeError("the progress server has no CA before prepare()")
+        return self._authority.pem
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; another than configured if that was 0."""
+        if self._runner is None or not self._runner.addresses:
+            raise RuntimeError("the progress server does not listen before start()")
+        return int(self._runner.addresses[0][1])
+
+    async def prepare(self) -> None:
+        """Load the CA, or create it. Raises ApiError and CertificateError."""
+        if self._authority is None:
+            self._authority = await certificates.load_authority(
+                self._client, self._config.namespace
+            )
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the port is taken, and what ``prepare`` raises."""
+        await self.prepare()
+        assert self._authority is not None
+        server = certificates.issue(self._authority, self._config.address, datetime.now(UTC))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        await asyncio.to_thread(certificates.load_into, context, server)
+        self._runner = web.AppRunner(
+            self.application(),
+            access_log=None,
+            keepalive_timeout=75.0,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        await self._runner.setup()
+        await web.TCPSite(
+            self._runner,
+            self._config.listen_host,
+            self._config.listen_port,
+            ssl_context=context,
+        ).start()
+        fresh = certificates.keep_fresh(context, self._authority, self._config.address, server)
+        self._tasks = [
+            asyncio.create_task(self._recorder.run(), name="progress-recorder"),
+            asyncio.create_task(fresh, name="progress-certificate"),
+        ]
+        log.info("progress endpoint listens on port %d as %s", self.port, self._config.address)
+
+    async def stop(self) -> None:
+        """Stop listening, write what is not written yet, end the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self._authenticator.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                await self._recorder.flush()
+
+    def application(self) -> web.Application:
+        """The routes, without TLS."""
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[self._answer_in_json]
+        )
+        application.router.add_post(PATH, self._post)
+        return application
+
+    @web.middleware
+    async def _answer_in_json(
+        self, request: web.Request, handler: Callable[[web.Request], Any]
+    ) -> web.StreamResponse:
+        """Count the outcome; errors become ``{"error": …}``."""
+        try:
+            response: web.StreamResponse = await handler(request)
+        except RefusedError as refusal:
+            log.debug("%s %s refused: %s", request.method, request.path, refusal.message)
+            self._on_outcome(refusal.outcome)
+            headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else None
+            return web.json_response(
+                {"error": refusal.message}, status=refusal.status, headers=headers
+            )
+        except web.HTTPRequestEntityTooLarge:
+            self._on_outcome(Outcome.INVALID)
+            message = f"body: over {MAX_BODY_BYTES} bytes; send the fields of a report only"
+            return web.json_response({"error": message}, status=413)
+        except web.HTTPException as error:
+            self._on_outcome(Outcome.INVALID)
+            message = f"{request.method} {request.path}: {error.reason}; POST to {PATH}"
+            return web.json_response({"error": message}, status=error.status)
+        self._on_outcome(Outcome.ACCEPTED)
+        return response
+
+    async def _post(self, request: web.Request) -> web.Response:
+        key = JobKey(request.match_info["namespace"], request.match_info["name"])
+        remote = request.remote or "unknown"
+        identity = await self._authenticator.identify(
+            request.headers.get("Authorization"), lambda: self._reviews.take(remote)
+        )
+        self._pods.take(f"pod {identity.namespace}/{identity.name}")
+        sender = authorise(identity, key, self._store)
+        report = parse_report(await _body(request))
+        check_sender(report, sender)
+        durable = await self._recorder.record(sender.job, report)
+        return web.json_response({"durableStep": durable})
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError:
+        message = f"body: not whole after {BODY_SECONDS:g} s; send it at once"
+        raise RefusedError(Outcome.INVALID, message, status=408) from None
+
+
+def check_sender(report: Report, sender: Sender) -> None:
+    """A rank speaks for itself, and only rank 0 for the checkpoint. Raises RefusedError."""
+    for name, said, known, variable in (
+        ("attempt", report.attempt, sender.pod.attempt, "GOODPUT_ATTEMPT"),
+        ("role", report.role, sender.pod.role, "GOODPUT_ROLE"),
+        ("rank", report.rank, sender.rank, "GOODPUT_RANK"),
+    ):
+        if said != known:
+            raise RefusedError(
+                Outcome.INVALID,
+                f"{name}: {said!r} is not that of pod {sender.pod.name}, which is {known!r}; "
+                f"report the value of {variable}",
+            )
+    if report.checkpoint_step is not None and sender.rank != 0:
+        raise RefusedError(
+            Outcome.FORBIDDEN,
+            f"checkpointStep: {report.checkpoint_step} is claimed by rank {sender.rank}; only "
+            f"rank 0 may, once the checkpoint is complete; leave the field out on other ranks",
+        )

@@ -1,0 +1,254 @@
+"""Turns a plan into requests. Every action may already have been done: that is success."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import TrainingJobStatus
+from goodput_operator.builders import event as events
+from goodput_operator.builders import pod as pods
+from goodput_operator.builders import service, workload, workload_status
+from goodput_operator.builders.progress import ProgressTarget
+from goodput_operator.builders.status import build_status
+from goodput_operator.domain import plan as p
+from goodput_operator.domain.model import JobKey, JobView
+from goodput_operator.kube import paths
+from goodput_operator.kube.client import Client, Object
+from goodput_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from goodput_operator.kube.paths import Resource
+from goodput_operator.runtime.store import Store
+from goodput_operator.runtime.table import Identity
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_WRITES = 64
+STATUS_TRIES = 3
+
+
+class Executor:
+    """Executes plans, and feeds what the API server answers back into the store."""
+
+    def __init__(
+        self, client: Client, store: Store, progress: Callable[[], ProgressTarget | None]
+    ) -> None:
+        """``progress`` gives the progress endpoint as pods reach it, once it is known."""
+        self._client = client
+        self._store = store
+        self._progress = progress
+        self._told: dict[str, None] = {}
+        self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
+
+    async def execute(self, job: JobView, plan: p.Plan) -> None:
+        """All of the plan, in its order. Raises ApiError at the first action that fails."""
+        if plan.commit and plan.status is not None:
+            await self._write_status(job, plan.status)
+        else:
+            await self._act(job, plan.actions)
+            if plan.status is not None:
+                await self.write_status(job, plan.status)
+        for event in plan.events:
+            await self._tell(job, event)
+
+    async def write_status(self, job: JobView, status: TrainingJobStatus) -> None:
+        """Write a status that no later version of the same job can contradict.
+
+        What may have changed since are the fields of the progress endpoint, and the spec, which is
+        decided upon anew. It is guarded all the same: a job of this name that was created since
+        must not get it.
+        """
+        for _ in range(STATUS_TRIES):
+            try:
+                await self._write_status(job, status)
+            except Conflict:
+                await self.refresh(job)
+                newest = self._store.job(job.key)
+                if newest is None or newest.uid != job.uid:
+                    raise
+                job = newest
+            else:
+                return
+        await self._write_status(job, status)
+
+    async def refresh(self, job: JobView) -> None:
+        """Read the job anew, after a write has shown that what is known of it is old."""
+        try:
+            raw = await self._client.get(paths.TRAINING_JOBS, job.key.namespace, job.key.name)
+        except ApiError as error:
+            log.debug("not read anew: %s", error)
+        else:
+            self._store.put_job(raw)
+
+    async def _write_status(self, job: JobView, status: TrainingJobStatus) -> None:
+        body = build_status(job, status, guarded=True)
+        answer = await self._client.apply_status(paths.TRAINING_JOBS, body, c.FIELD_MANAGER)
+        self._store.put_job(answer)
+
+    async def _act(self, job: JobView, actions: Iterable[p.Action]) -> None:
+        """One after the other, but the pods all at once."""
+        together: list[Awaitable[None]] = []
+        for action in actions:
+            if isinstance(action, p.CreatePod | p.DeletePod):
+                together.append(self._limited(self._one(job, action)))
+            else:
+                await _all(together)
+                together = []
+                await self._one(job, action)
+        await _all(together)
+
+    async def _limited(self, work: Awaitable[None]) -> None:
+        async with self._slots:
+            await work
+
+    async def _one(self, job: JobView, action: p.Action) -> None:
+        match action:
+            case p.CreatePod():
+                await self._create_pod(job, action)
+            case p.DeletePod(name, uid, grace):
+                await self._delete_pod(job.key, name, uid, grace)
+            case p.EnsureService():
+                body = service.build_service(job)
+                await self._create(paths.SERVICES, body, job)
+            case p.CreateWorkload(name):
+                await self._create_workload(job, name)
+            case p.SetWorkloadActive(name, active):
+                patch = workload.activation_patch(active)
+                answer = await self._client.patch(paths.WORKLOADS, job.key.namespace, name, patch)
+                self._store.put_workload(answer)
+            case p.DeleteWorkload(name, uid):
+                await self._delete(paths.WORKLOADS, job.key.namespace, name, uid)
+            case p.DeleteJob(uid):
+                await self._delete(paths.TRAINING_JOBS, job.key.namespace, job.key.name, uid)
+            case _:
+                await self._workload_status(job.key, action)
+
+    # Children
+
+    async def _create_pod(self, job: JobView, action: p.CreatePod) -> None:
+        assignment = next(
+            (each for each in self._assignments(job) if each.name == action.role),
+            None,
+        )
+        body = pods.build_pod(job, action, assignment, self._progress())
+        self._store.put_pod(await self._create(paths.PODS, body, job))
+
+    def _assignments(self, job: JobView) -> Iterable[Any]:
+        view = self._store.workload(job.key, workload.workload_name(job))
+        return view.assignments if view else ()
+
+    async def _create_workload(self, job: JobView, name: str) -> None:
+        priority = await self._priority(job)
+        body = workload.build_workload(job, name, priority)
+        self._store.put_workload(await self._create(paths.WORKLOADS, body, job))
+
+    async def _priority(self, job: JobView) -> int | None:
+        """Value of the job's priority class: Kueue leaves it to us to look up."""
+        named = workload.priority_class(job)
+        if named is None:
+            return None
+        plural = f"{named.kind.lower()}es"
+        version = c.KUEUE_VERSION if named.group == c.KUEUE_GROUP else "v1"
+        resource = Resource(named.group, version, plural, namespaced=False)
+        found = await self._client.get(resource, None, named.name)
+        return int(found.get("value", 0))
+
+    async def _create(self, resource: Resource, body: Mapping[str, Any], job: JobView) -> Object:
+        """The object as it is there. Raises Conflict when the name is taken by another owner's."""
+        metadata = body["metadata"]
+        try:
+            return await self._client.create(resource, body)
+        except AlreadyExists:
+            found = await self._client.get(resource, metadata["namespace"], metadata["name"])
+        owners = found["metadata"].get("ownerReferences", ())
+        if any(each.get("uid") == job.uid for each in owners):
+            return found
+        raise Taken(
+            f"create {resource.plural} {metadata['name']}",
+            "the name is taken by an object of another owner; delete it, or rename the job",
+        )
+
+    async def _delete_pod(self, key: JobKey, name: str, uid: str, grace: int | None) -> None:
+        """Delete a pod; one that stops at once is known to be gone without waiting for a watch."""
+        answer = await self._delete(paths.PODS, key.namespace, name, uid, grace)
+        if answer is None:
+            self._store.drop_pod(Identity.of({"metadata": _metadata(key.namespace, name, uid)}))
+            return
+        metadata = answer.get("metadata", {})
+        if metadata.get("uid") != uid:
+            return
+        if metadata.get("deletionGracePeriodSeconds"):
+            self._store.put_pod(answer)
+        else:
+            self._store.drop_pod(Identity.of(answer))
+
+    async def _delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        grace: int | None = None,
+    ) -> Object | None:
+        """The server's answer; None when the object was gone already."""
+        try:
+            return await self._client.delete(resource, namespace, name, uid, grace)
+        except (NotFound, Conflict):
+            return None
+
+    # The Workload's status
+
+    async def _workload_status(self, key: JobKey, action: p.WorkloadStatusChange) -> None:
+        """Change the status of the very version that the plan was made from."""
+        changes: Mapping[type, Callable[..., Object]] = {
+            p.AnswerChecks: workload_status.answer_checks,
+            p.SetPodsReady: workload_status.set_pods_ready,
+            p.ReleaseQuota: workload_status.release_quota,
+            p.FinishWorkload: workload_status.finish,
+        }
+        raw = await self._client.get(paths.WORKLOADS, key.namespace, action.workload)
+        self._store.put_workload(raw)
+        if raw["metadata"]["resourceVersion"] != action.resource_version:
+            attempted = f"update workloads {action.workload}"
+            raise Conflict(attempted, "it has changed since this was decided")
+        changed = changes[type(action)](raw, action, time.time())
+        self._store.put_workload(await self._client.put_status(paths.WORKLOADS, changed))
+
+    # Events
+
+    async def _tell(self, job: JobView, event: p.JobEvent) -> None:
+        """Record an Event once. Losing one is no reason to do anything again."""
+        body = events.build_event(job, event, time.time())
+        name = body["metadata"]["name"]
+        if name in self._told:
+            return
+        try:
+            await self._client.create(paths.EVENTS, body)
+        except AlreadyExists:
+            pass
+        except ApiError as error:
+            log.warning("event %s was not recorded: %s", event.reason, error)
+            return
+        log.info("%s: %s", event.reason, event.message)
+        self._told[name] = None
+        if len(self._told) > 10_000:
+            self._told.pop(next(iter(self._told)))
+
+
+class Taken(ApiError):  # noqa: N818 - beside the other refusals
+    """A child's name is taken by an object that is not this job's."""
+
+    kind = "taken"
+
+
+async def _all(work: list[Awaitable[None]]) -> None:
+    """Wait for all of it, then raise the first error: none is left running behind."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _metadata(namespace: str, name: str, uid: str) -> dict[str, str]:
+    return {"namespace": namespace, "name": name, "uid": uid}

@@ -1,0 +1,55 @@
+"""Lists and watches the pods that are not ours, for what they take from their nodes.
+
+Apart from kopf, since there may be tens of thousands of them, and only sums are kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from goodput_operator import constants as c
+from goodput_operator.kube import paths
+from goodput_operator.kube.client import Client
+from goodput_operator.kube.errors import ApiError, Expired
+from goodput_operator.runtime.store import Store
+
+log = logging.getLogger(__name__)
+
+SELECTOR = f"!{c.LABEL_JOB_UID}"
+RETRY_SECONDS = 2.0
+
+
+async def list_foreign(client: Client, store: Store) -> str:
+    """Start over from a list; the version from which to watch. Raises ApiError."""
+    pods, version = await client.list_all(paths.PODS, selector=SELECTOR)
+    store.foreign.replace(pods)
+    return version
+
+
+async def watch_foreign(
+    client: Client, store: Store, version: str, alive: Callable[[], None]
+) -> None:
+    """Follow them until cancelled; ``alive`` is called at every sign of life of the stream."""
+    while True:
+        try:
+            async for event, raw in client.watch(paths.PODS, version, SELECTOR):
+                alive()
+                version = raw["metadata"]["resourceVersion"]
+                if event == "DELETED":
+                    store.drop_foreign_pod(raw)
+                elif event != "BOOKMARK":
+                    store.put_foreign_pod(raw)
+        except Expired:
+            version = await _list_again(client, store)
+        except ApiError as error:
+            log.warning("%s; watching again", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _list_again(client: Client, store: Store) -> str:
+    while True:
+        try:
+            return await list_foreign(client, store)
+        except ApiError as error:
+            log.warning("%s; listing again", error)
+            await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,119 @@
+"""The parts of a running operator, put together."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from goodput_operator.builders.progress import ProgressTarget
+from goodput_operator.config import Config
+from goodput_operator.domain.model import JobKey
+from goodput_operator.kube.client import Client
+from goodput_operator.kube.errors import ApiError
+from goodput_operator.metrics import Metrics
+from goodput_operator.runtime.executor import Executor
+from goodput_operator.runtime.foreign_watch import list_foreign, watch_foreign
+from goodput_operator.runtime.kinds import list_all
+from goodput_operator.runtime.queue import WorkQueue
+from goodput_operator.runtime.store import Store
+from goodput_operator.runtime.worker import Worker
+
+log = logging.getLogger(__name__)
+
+LIST_RETRY_SECONDS = 3.0
+
+
+class Operator:
+    """Store, queue, worker and client; it says whether it is ready, and whether it is alive."""
+
+    def __init__(
+        self, config: Config, connect: Callable[[Metrics], Coroutine[Any, Any, Client]]
+    ) -> None:
+        self.config = config
+        self.queue: WorkQueue[JobKey] = WorkQueue(time.monotonic)
+        self.store = Store(self.queue.add)
+        self.metrics = Metrics(
+            self.store.all_jobs, lambda: self.queue.depth, lambda: self.queue.overdue
+        )
+        self.progress: ProgressTarget | None = None
+        self.ready = False
+        self._connect = connect
+        self._client: Client | None = None
+        self._last_sign = time.monotonic()
+
+    @property
+    def client(self) -> Client:
+        """The client. Raises RuntimeError before ``prime``."""
+        if self._client is None:
+            raise RuntimeError("the operator is not connected yet")
+        return self._client
+
+    def alive(self) -> None:
+        """A stream from the API server has said something."""
+        self._last_sign = time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since any stream has said something; bookmarks come once a minute."""
+        return time.monotonic() - self._last_sign
+
+    def ailment(self) -> str | None:
+        """Why the process had better be restarted; None while all is well."""
+        limit = self.config.liveness_seconds
+        if self.queue.overdue > limit:
+            return f"the work queue has stood still for {self.queue.overdue:.0f} s"
+        if self.ready and self.silence > limit:
+            return f"every stream has been silent for {self.silence:.0f} s"
+        return None
+
+    async def connect(self) -> None:
+        """Make the client, once."""
+        if self._client is None:
+            self._client = await self._connect(self.metrics)
+
+    async def prime(self) -> str:
+        """List everything, trying until it works; where to watch the pods of others from.
+
+        No decision is made before: what has not been listed would look as if it were not there.
+        """
+        while True:
+            try:
+                await list_all(self.client, self.store)
+                version = await list_foreign(self.client, self.store)
+            except ApiError as error:
+                log.warning("%s; listing again in %.0f s", error, LIST_RETRY_SECONDS)
+                await asyncio.sleep(LIST_RETRY_SECONDS)
+                continue
+            self.ready = True
+            self.alive()
+            jobs, pods = len(self.store.jobs), len(self.store.pods)
+            log.info("ready: %d TrainingJobs, %d pods of theirs", jobs, pods)
+            return version
+
+    async def work(self, version: str) -> None:
+        """Reconcile until cancelled, or until a part of it fails for good."""
+        executor = Executor(self.client, self.store, lambda: self.progress)
+        worker = Worker(self.store, self.queue, executor, self.config.policy(), self.metrics)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.run(), name="worker")
+            group.create_task(self._relist(), name="relist")
+            group.create_task(
+                watch_foreign(self.client, self.store, version, self.alive), name="foreign-pods"
+            )
+
+    async def _relist(self) -> None:
+        """List everything on a timer, in case a watch has lost something; look at all jobs."""
+        while True:
+            await asyncio.sleep(self.config.relist_seconds)
+            try:
+                await list_all(self.client, self.store)
+            except ApiError as error:
+                log.warning("%s; listing again later", error)
+            for job in list(self.store.all_jobs()):
+                self.queue.add(job.key)
+
+    async def close(self) -> None:
+        """Close the client's connections."""
+        if self._client is not None:
+            await self._client.close()

@@ -1,0 +1,299 @@
+"""What the operator knows of the cluster: slim views, and which job each change concerns.
+
+Everything that the API server says ends up here: watch events, lists, and the answers to our own
+writes, so that a decision reads what the one before it wrote.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from goodput_operator import constants as c
+from goodput_operator.api.status import Phase
+from goodput_operator.domain.model import (
+    JobKey,
+    JobView,
+    NodeView,
+    PodView,
+    Snapshot,
+    WorkloadView,
+)
+from goodput_operator.observe.flavor import FlavorView, parse_flavor
+from goodput_operator.observe.job import parse_job
+from goodput_operator.observe.node import parse_node
+from goodput_operator.observe.pod import parse_pod
+from goodput_operator.observe.raw import controller, text
+from goodput_operator.observe.workload import parse_workload
+from goodput_operator.runtime.foreign import ForeignUsage
+from goodput_operator.runtime.table import Identity, Name, Table
+
+Raw = Mapping[str, Any]
+
+ROOM_DELAY = 0.2
+"""Seconds for which changes of free room are gathered before waiting jobs are looked at."""
+_AT_REST = (Phase.COMPLETE, Phase.FAILED, Phase.SUSPENDED)
+
+
+class Wake(Protocol):
+    """Has a job looked at, after some seconds."""
+
+    def __call__(self, key: JobKey, delay: float = 0.0) -> None: ...
+
+
+class Store:
+    """Views by kind. ``put_…`` takes an object as it is now, ``drop_…`` one that was deleted."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self.jobs: Table[JobView] = Table()
+        self.workloads: Table[Raw] = Table()
+        self.pods: Table[PodView] = Table()
+        self.nodes: Table[NodeView] = Table()
+        self.flavors: Table[FlavorView] = Table()
+        self.checks: Table[bool] = Table()
+        self.foreign = ForeignUsage()
+        # The same by the keys that decisions use, kept in step.
+        self._jobs: dict[JobKey, JobView] = {}
+        self._raw_workloads: dict[JobKey, dict[str, Raw]] = {}
+        self._workloads: dict[JobKey, tuple[WorkloadView, ...]] = {}
+        self._pods: dict[JobKey, dict[str, PodView]] = {}
+        self._pods_by_uid: dict[str, PodView] = {}
+        self._nodes: dict[str, NodeView] = {}
+        self._flavors: dict[str, FlavorView] = {}
+        self._our_checks: frozenset[str] = frozenset()
+        self._errors: dict[JobKey, str] = {}
+
+    # What others ask
+
+    def snapshot(self) -> Snapshot:
+        """Everything a decision may look at; shared, not copied: decide before the next await."""
+        return Snapshot(
+            jobs=self._jobs,
+            workloads=self._workloads,
+            pods={key: tuple(mine.values()) for key, mine in self._pods.items()},
+            nodes=self._nodes,
+            foreign_usage=self.foreign.by_node,
+            errors=self._errors,
+        )
+
+    def job(self, key: JobKey) -> JobView | None:
+        """A TrainingJob."""
+        return self._jobs.get(key)
+
+    def all_jobs(self) -> Iterable[JobView]:
+        """All TrainingJobs."""
+        return self._jobs.values()
+
+    def pod_by_uid(self, uid: str) -> PodView | None:
+        """A TrainingJob's pod."""
+        return self._pods_by_uid.get(uid)
+
+    def workload(self, key: JobKey, name: str) -> WorkloadView | None:
+        """A Workload of a job."""
+        return next((each for each in self._workloads.get(key, ()) if each.name == name), None)
+
+    def error(self, key: JobKey) -> str | None:
+        """What the API server last refused to do for a job."""
+        return self._errors.get(key)
+
+    def set_error(self, key: JobKey, error: str | None) -> None:
+        """Note what the API server refuses to do for a job; None once it no longer does."""
+        if error is None:
+            self._errors.pop(key, None)
+        else:
+            self._errors[key] = error
+
+    # Jobs
+
+    def put_job(self, raw: Raw) -> None:
+        """A TrainingJob."""
+        identity = Identity.of(raw)
+        if not self.jobs.accepts(identity):
+            return
+        view = parse_job(raw)
+        before = self.jobs.put(identity, view)
+        self._jobs[view.key] = view
+        if before is None or not _same(before, view):
+            self._wake(view.key)
+
+    def drop_job(self, identity: Identity) -> None:
+        """A TrainingJob is gone."""
+        key = JobKey(*identity.name)
+        if self.jobs.drop(identity) is not None:
+            del self._jobs[key]
+            self._errors.pop(key, None)
+            self._wake_waiting()
+
+    # Workloads
+
+    def put_workload(self, raw: Raw) -> None:
+        """A Workload; those that no TrainingJob owns are passed over."""
+        identity, key = Identity.of(raw), _owner(raw)
+        if key is None or not self.workloads.accepts(identity):
+            return
+        slim = _without_managed_fields(raw)
+        self.workloads.put(identity, slim)
+        self._raw_workloads.setdefault(key, {})[identity.name.name] = slim
+        self._parse_workloads(key)
+
+    def drop_workload(self, identity: Identity) -> None:
+        """A Workload is gone."""
+        raw = self.workloads.drop(identity)
+        key = _owner(raw) if raw is not None else None
+        if key is not None:
+            del self._raw_workloads[key][identity.name.name]
+            self._parse_workloads(key)
+
+    def _parse_workloads(self, key: JobKey) -> None:
+        before = self._workloads.pop(key, ())
+        mine = self._raw_workloads.get(key, {})
+        after = tuple(parse_workload(raw, self._flavors, self._our_checks) for raw in mine.values())
+        if after:
+            self._workloads[key] = after
+        else:
+            self._raw_workloads.pop(key, None)
+        if len(before) != len(after) or not all(map(_same, before, after)):
+            self._wake(key)
+
+    def _parse_all_workloads(self) -> None:
+        for key in list(self._raw_workloads):
+            self._parse_workloads(key)
+
+    # Pods of TrainingJobs
+
+    def put_pod(self, raw: Raw) -> None:
+        """A pod; those without our labels are passed over."""
+        identity = Identity.of(raw)
+        view = parse_pod(raw) if self.pods.accepts(identity) else None
+        if view is None:
+            return
+        key = JobKey(view.namespace, view.job)
+        before = self.pods.put(identity, view)
+        if before is not None:
+            self._pods_by_uid.pop(before.uid, None)
+        self._pods_by_uid[view.uid] = view
+        self._pods.setdefault(key, {})[view.name] = view
+        if before is None or not _same(before, view):
+            self._wake(key)
+        if view.terminal and (before is None or not before.terminal):
+            self._wake_waiting()
+
+    def drop_pod(self, identity: Identity) -> None:
+        """A pod is gone."""
+        view = self.pods.drop(identity)
+        if view is None:
+            return
+        key = JobKey(view.namespace, view.job)
+        self._pods_by_uid.pop(view.uid, None)
+        del self._pods[key][view.name]
+        if not self._pods[key]:
+            del self._pods[key]
+        self._wake(key)
+        self._wake_waiting()
+
+    # Nodes, and pods of others
+
+    def put_node(self, raw: Raw) -> None:
+        """A node; a mere heartbeat wakes nobody."""
+        identity = Identity.of(raw)
+        if not self.nodes.accepts(identity):
+            return
+        view = parse_node(raw)
+        before = self.nodes.put(identity, view)
+        self._nodes[view.name] = view
+        if before is None or replace(before, heartbeat_at=view.heartbeat_at) != view:
+            self._wake_placed_on(view.name)
+            self._wake_waiting()
+
+    def drop_node(self, identity: Identity) -> None:
+        """A node is gone."""
+        view = self.nodes.drop(identity)
+        if view is not None:
+            del self._nodes[view.name]
+            self._wake_placed_on(view.name)
+            self._wake_waiting()
+
+    def put_foreign_pod(self, raw: Raw) -> None:
+        """A pod that is not ours."""
+        if self.foreign.put(raw):
+            self._wake_waiting()
+
+    def drop_foreign_pod(self, raw: Raw) -> None:
+        """A pod that is not ours is gone, or has ended."""
+        if self.foreign.remove(raw):
+            self._wake_waiting()
+
+    # Kueue's ResourceFlavors and AdmissionChecks
+
+    def put_flavor(self, raw: Raw) -> None:
+        """A ResourceFlavor."""
+        identity = Identity.of(raw)
+        if not self.flavors.accepts(identity):
+            return
+        view = parse_flavor(raw)
+        self._flavors[view.name] = view
+        if self.flavors.put(identity, view) != view:
+            self._parse_all_workloads()
+
+    def drop_flavor(self, identity: Identity) -> None:
+        """A ResourceFlavor is gone."""
+        if self.flavors.drop(identity) is not None:
+            del self._flavors[identity.name.name]
+            self._parse_all_workloads()
+
+    def put_check(self, raw: Raw) -> None:
+        """An AdmissionCheck."""
+        identity = Identity.of(raw)
+        if self.checks.accepts(identity):
+            ours = text(raw, "spec", "controllerName") == c.CHECK_CONTROLLER
+            self.checks.put(identity, ours)
+            name = frozenset({identity.name.name})
+            self._set_checks(self._our_checks | name if ours else self._our_checks - name)
+
+    def drop_check(self, identity: Identity) -> None:
+        """An AdmissionCheck is gone."""
+        if self.checks.drop(identity) is not None:
+            self._set_checks(self._our_checks - {identity.name.name})
+
+    def _set_checks(self, checks: frozenset[str]) -> None:
+        if checks != self._our_checks:
+            self._our_checks = checks
+            self._parse_all_workloads()
+
+    # Whom a change concerns
+
+    def _wake_placed_on(self, node: str) -> None:
+        """Jobs with a rank there, or that had one in an attempt that may yet be explained by it."""
+        for key, job in self._jobs.items():
+            placement, past = job.status.placement, job.status.attempts
+            if (placement is not None and node in placement.nodes) or (
+                past and node in past[-1].nodes
+            ):
+                self._wake(key)
+
+    def _wake_waiting(self) -> None:
+        """Jobs that may be waiting for room, or for pods to be gone."""
+        for key, job in self._jobs.items():
+            if job.status.placement is None and job.status.phase not in _AT_REST:
+                self._wake(key, ROOM_DELAY)
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Whether two views differ in their version alone."""
+    return bool(replace(before, resource_version=after.resource_version) == after)
+
+
+def _owner(raw: Raw) -> JobKey | None:
+    """The TrainingJob that controls an object."""
+    owner = controller(raw)
+    if text(owner, "kind") != c.KIND or not text(owner, "apiVersion").startswith(f"{c.GROUP}/"):
+        return None
+    return JobKey(text(raw, "metadata", "namespace"), text(owner, "name"))
+
+
+def _without_managed_fields(raw: Raw) -> Raw:
+    metadata = {k: v for k, v in raw["metadata"].items() if k != "managedFields"}
+    return {**raw, "metadata": metadata}
+
+
+__all__ = ["Identity", "Name", "Store", "Wake"]

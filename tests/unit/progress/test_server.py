@@ -1,0 +1,189 @@
+"""The endpoint over real HTTPS, with the reference client and without."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from goodput_operator.progress.server import MAX_BODY_BYTES, ProgressConfig, ProgressServer
+from goodput_operator.worker.goodput_worker import Worker
+from tests.unit.progress.fakes import KEY, FakeClient, FakeStore, job, pod
+
+CHIEF, WORKER = pod("chief", 0), pod("worker", 1)
+REPORT = {"attempt": 1, "role": "chief", "rank": 0, "step": 7}
+
+
+class World:
+    def __init__(self) -> None:
+        self.client, self.store = FakeClient(), FakeStore(job(), CHIEF, WORKER)
+        self.outcomes: list[str] = []
+        self.server = ProgressServer(
+            ProgressConfig(
+                address="127.0.0.1:8443",
+                namespace="goodput-system",
+                listen_host="127.0.0.1",
+                listen_port=0,
+            ),
+            self.store,
+            self.client,
+            on_outcome=self.outcomes.append,
+        )
+
+    def url(self, name: str = KEY.name, namespace: str = KEY.namespace) -> str:
+        path = f"v1/namespaces/{namespace}/trainingjobs/{name}/progress"
+        return f"https://127.0.0.1:{self.server.port}/{path}"
+
+    async def post(
+        self, body: Any, token: str | None = None, url: str | None = None
+    ) -> tuple[int, Any]:
+        token = self.client.admit(CHIEF) if token is None else token
+        headers = {"Authorization": f"Bearer {token}"}
+        trust = ssl.create_default_context(cadata=self.server.ca_pem)
+        connector = aiohttp.TCPConnector(ssl=trust)
+        sending = {"data": body} if isinstance(body, bytes) else {"json": body}
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers) as session,
+            session.post(url or self.url(), **sending) as response,
+        ):
+            return response.status, await response.json()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    await world.server.start()
+    yield world
+    await world.server.stop()
+
+
+async def test_report_is_answered_with_the_durable_step(world: World) -> None:
+    assert await world.post(REPORT) == (200, {"durableStep": None})
+    assert await world.post(REPORT | {"checkpointStep": 5}) == (200, {"durableStep": 5})
+    assert await world.post(REPORT | {"step": 8}) == (200, {"durableStep": 5})
+    assert world.client.applied[-1]["status"]["checkpoint"]["step"] == 5
+    assert world.outcomes == ["accepted"] * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"attempt": 2}, 400, ["attempt: 2", "is 1", "GOODPUT_ATTEMPT"]),
+        ({"role": "worker"}, 400, ["role: 'worker'", "'chief'", "GOODPUT_ROLE"]),
+        ({"rank": 1}, 400, ["rank: 1", "is 0", "GOODPUT_RANK"]),
+        ({"step": -3}, 400, ["step: -3"]),
+        ({"checkpointStep": 9}, 400, ["checkpointStep: 9", "beyond step 7"]),
+    ],
+)
+async def test_refusal_names_field_value_and_remedy(
+    world: World, body: dict[str, Any], status: int, words: list[str]
+) -> None:
+    code, answer = await world.post(REPORT | body)
+    assert code == status
+    for word in words:
+        assert word in answer["error"]
+    assert world.client.applied == []
+
+
+async def test_only_rank_0_may_claim_durability(world: World) -> None:
+    token = world.client.admit(WORKER)
+    mine = {"attempt": 1, "role": "worker", "rank": 2, "step": 7}
+    assert (await world.post(mine, token))[0] == 200
+    status, answer = await world.post(mine | {"checkpointStep": 7}, token)
+    assert status == 403
+    assert "checkpointStep: 7 is claimed by rank 2" in answer["error"]
+
+
+async def test_refusals_have_their_own_status(world: World) -> None:
+    assert (await world.post(REPORT, token="bad"))[0] == 401
+    assert (await world.post(REPORT, url=world.url(name="other")))[0] == 404
+    assert (await world.post(b"{"))[0] == 400
+    assert (await world.post(b" " * (MAX_BODY_BYTES + 1)))[0] == 413
+    assert (await world.post(REPORT, url=world.url().replace("/v1/", "/v9/")))[0] == 404
+    world.store.view = job(attempt=2)
+    status, answer = await world.post(REPORT)
+    assert status == 409
+    assert "attempt: 1 is over" in answer["error"]
+    world.client.failing = True
+    assert (await world.post(REPORT, token="new"))[0] == 503
+
+
+async def test_pod_that_floods_is_slowed_down(world: World) -> None:
+    codes = [code for code, _ in await asyncio.gather(*(world.post(REPORT) for _ in range(40)))]
+    assert 429 in codes
+    assert codes.count(200) >= 20
+
+
+async def test_certificate_is_verified(world: World) -> None:
+    stranger = World()
+    await stranger.server.prepare()
+    trust = ssl.create_default_context(cadata=stranger.server.ca_pem)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await session.post(world.url(), json=REPORT)
+
+
+async def test_stop_writes_what_was_not_written() -> None:
+    world = World()
+    await world.server.start()
+    for step in (1, 2, 3):
+        await world.post(REPORT | {"step": step})
+    assert world.client.applied[-1]["status"]["progress"]["step"] == 1
+    await world.server.stop()
+    assert world.client.applied[-1]["status"]["progress"]["step"] == 3
+
+
+async def test_reference_client_saves_and_is_believed(world: World, tmp_path: Path) -> None:
+    """The worker's own journey: save under attempt 1, be replaced, resume under attempt 2."""
+    ca_file = tmp_path / "ca.crt"
+    ca_file.write_text(world.server.ca_pem)
+
+    def worker(attempt: int) -> Worker:
+        view = pod("chief", 0, attempt)
+        world.store.pods[view.uid] = view
+        token_file = tmp_path / f"token-{attempt}"
+        token_file.write_text(world.client.admit(view))
+        return Worker.from_env(
+            {
+                "GOODPUT_ATTEMPT": str(attempt),
+                "GOODPUT_ROLE": "chief",
+                "GOODPUT_RANK": "0",
+                "GOODPUT_WORLD_SIZE": "3",
+                "GOODPUT_CHECKPOINT_DIR": str(tmp_path / "digits-0b1f3c1e"),
+                "GOODPUT_PROGRESS_URL": world.url(),
+                "GOODPUT_PROGRESS_TOKEN_FILE": str(token_file),
+                "GOODPUT_PROGRESS_CA_FILE": str(ca_file),
+            }
+        )
+
+    def train(worker: Worker, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            worker.report(step, total_steps=20, loss=1.0 / step)
+        with worker.checkpoint(last) as path:
+            (path / "state").write_text(str(last))
+
+    first = worker(1)
+    assert first.resume() is None
+    await asyncio.to_thread(train, first, 1, 10)
+    status = world.client.applied[-1]["status"]
+    assert status["checkpoint"]["step"] == 10, "noted before the save returned"
+    assert status["checkpoint"]["stallSeconds"] > 0
+
+    world.store.view = job(attempt=2)
+    second = worker(2)
+    found = second.resume()
+    assert found is not None
+    assert (found.step, (found.path / "state").read_text()) == (10, "10")
+    await asyncio.to_thread(train, second, 11, 20)
+    await asyncio.to_thread(second.close)
+    progress = world.client.applied[-1]["status"]["progress"]
+    assert (progress["attempt"], progress["step"], progress["resumedFromStep"]) == (2, 20, 10)
+    assert progress["firstStepAt"]
+
+    first.report(11)
+    await asyncio.to_thread(first.close)
+    assert first.superseded
+    assert first.stop_requested
