@@ -1,0 +1,1 @@
+"""``make demo``: a training run on real nodes loses one of them, and goes on."""

@@ -1,0 +1,217 @@
+"""Real nodes of a sandbox: kubelet and containerd, which can be lost and cut off for real."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import containers, images, lifecycle, netns, nodes_cleanup, nodes_config, nodes_network
+from .images_archive import Image
+from .nodes_config import NodeSpec
+from .options import SandboxError
+from .processes import identify, wait_gone
+from .state import locked, read_json, write_json
+
+if TYPE_CHECKING:
+    from .sandbox import Sandbox
+
+_INIT = Path(__file__).with_name("nodes_init.py")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_SPEC = "node.json"
+
+
+class RealNodes:
+    """The real nodes of one sandbox.
+
+    Everything is found again from the state on disk, so any process can go on where another
+    one was killed. `image_names` are what every node has from its start.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        image_names: Iterable[str] = (images.PYTHON, images.DIGITS),
+    ) -> None:
+        self._sandbox = sandbox
+        self._image_names = (images.PAUSE, *image_names)
+        self._folder = sandbox.state_dir / "nodes"
+        self._store: Path | None = None
+
+    # -- what there is -------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The nodes that were added, dead or alive."""
+        return sorted(file.parent.name for file in self._folder.glob(f"*/{_SPEC}"))
+
+    def alive(self, name: str) -> bool:
+        """Whether the node's processes run."""
+        return self._sandbox.processes.alive(_process(name))
+
+    def spec(self, name: str) -> NodeSpec:
+        """What the node was added as. Raises SandboxError if there is none of that name."""
+        value = read_json(self._folder / name / _SPEC, None)
+        if value is None:
+            raise SandboxError(f"sandbox {self._sandbox.name} has no real node {name!r}")
+        return NodeSpec(**value)
+
+    # -- adding --------------------------------------------------------------------------
+
+    def prepare(self) -> Path:
+        """Build and unpack the images that nodes begin with; `add` does it if need be."""
+        if self._store is None:
+            wanted = images.ensure(self._image_names, lifecycle.say)
+            self._store = containers.template(wanted, lifecycle.say)
+        return self._store
+
+    def add(
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        extended_resources: Mapping[str, int] | None = None,
+        wait: bool = True,
+    ) -> None:
+        """Start a node; returns once pods can be scheduled to it.
+
+        `extended_resources` are countable devices that do not exist, such as
+        `{"nvidia.com/gpu": 1}`. With `wait=False` several nodes start at once; `wait_ready`
+        then has to be called, which also adds those resources.
+        """
+        if not _NAME.fullmatch(name):
+            raise SandboxError(f"node name {name!r}: a-z, 0-9 and dashes, at most 40")
+        if not self._sandbox.rooted:
+            raise SandboxError("real nodes need root")
+        store = self.prepare()
+        spec = self._reserve(name, labels or {}, extended_resources or {})
+        folder = self._folder / name
+        nodes_config.write(self._sandbox, spec, folder, images.PAUSE)
+        containers.clone(store, folder / "containerd")
+        nodes_network.create(self._sandbox.scope, spec)
+        self._start(name)
+        if wait:
+            self.wait_ready(name)
+
+    def _reserve(
+        self, name: str, labels: Mapping[str, str], resources: Mapping[str, int]
+    ) -> NodeSpec:
+        """Write down the node before anything of it exists, so that it will be cleaned up."""
+        with locked(self._folder / "lock"):
+            existing = [self.spec(n) for n in self.names()]
+            if name in {s.name for s in existing}:
+                raise SandboxError(f"sandbox {self._sandbox.name} has a node {name} already")
+            index = min(set(range(1, 251)) - {s.index for s in existing})
+            spec = NodeSpec(name, index, dict(labels), dict(resources))
+            write_json(self._folder / name / _SPEC, asdict(spec))
+            return spec
+
+    def _start(self, name: str) -> None:
+        folder = self._folder / name
+        namespace = netns.path(f"{self._sandbox.scope}-{name}")
+        argv = nodes_config.unshare_command(namespace, _INIT, folder, sys.executable)
+        self._sandbox.spawn(_process(name), argv, inside=False, stop_signal=signal.SIGKILL)
+
+    def wait_ready(self, *names: str, seconds: float = 60) -> None:
+        """Wait until pods can be scheduled to these nodes (all, if none is named).
+
+        Raises SandboxError with the end of the kubelet's log if that takes too long.
+        """
+        deadline = time.monotonic() + seconds
+        left = list(names or self.names())
+        while True:
+            left = [n for n in left if not self.ready(n)]
+            if not left:
+                break
+            dead = [n for n in left if not self.alive(n)]
+            if dead or time.monotonic() > deadline:
+                raise SandboxError(self._why_not_ready((dead or left)[0]))
+            time.sleep(0.2)
+        for name in names or self.names():
+            self._set_extended_resources(self.spec(name))
+
+    def ready(self, name: str) -> bool:
+        """Whether the API server thinks that the node is well."""
+        text = self._sandbox.kubectl("get", "node", name, "--ignore-not-found", "-o", "json")
+        if not text.strip():
+            return False
+        node: dict[str, Any] = json.loads(text)
+        conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", ())}
+        return conditions.get("Ready") == "True" and not node["spec"].get("taints")
+
+    def _why_not_ready(self, name: str) -> str:
+        logs = [self._sandbox.log(_process(name)), self._folder / name / "kubelet.log"]
+        tails = [f"{log}:\n{nodes_cleanup.last_errors(log)}" for log in logs]
+        return f"node {name} does not become ready\n" + "\n".join(tails)
+
+    def _set_extended_resources(self, spec: NodeSpec) -> None:
+        if not spec.extended_resources:
+            return
+        amounts = {k: str(v) for k, v in spec.extended_resources.items()}
+        patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+        self._sandbox.kubectl(
+            "patch", "node", spec.name, "--subresource=status", "--type=merge", f"--patch={patch}"
+        )
+
+    # -- images --------------------------------------------------------------------------
+
+    def load_image(self, image: Image | Path, *names: str) -> None:
+        """Import an image, or an archive as of `docker save`, into running nodes (all)."""
+        for name in names or [n for n in self.names() if self.alive(n)]:
+            containers.load(self._folder / name / "containerd.sock", image)
+
+    # -- failure -------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """Power loss: every process of the node ends at once and nobody is told.
+
+        The wire is pulled first, so that no peer sees a connection closed.
+        """
+        self.partition(name)
+        self._end(name)
+
+    def partition(self, name: str) -> None:
+        """Cut the node off the network; what runs on it runs on."""
+        nodes_network.disconnect(self._sandbox.scope, self.spec(name))
+
+    def heal(self, name: str) -> None:
+        """Undo `partition`."""
+        nodes_network.connect(self._sandbox.scope, self.spec(name))
+
+    def restart(self, name: str, *, wait: bool = True) -> None:
+        """Power a killed node on again: same name, same disk, nothing running."""
+        spec = self.spec(name)
+        if self.alive(name):
+            raise SandboxError(f"node {name} is running; kill it first")
+        nodes_cleanup.remove_cgroups(self._cgroup_paths(name))
+        nodes_network.remove(f"{self._sandbox.scope}-{name}")
+        nodes_network.create(self._sandbox.scope, spec)
+        nodes_config.write(self._sandbox, spec, self._folder / name, images.PAUSE)
+        before = self._status_time(name)
+        self._start(name)
+        if wait:
+            self._await_report_after(name, before)
+            self.wait_ready(name)
+
+    def remove(self, name: str) -> None:
+        """Take a node away, its Node object too."""
+        self.spec(name)
+        self._erase(name)
+        self._delete_objects([name])
+
+    def remove_all(self) -> None:
+        """Take all nodes away, whatever state an earlier run left them in."""
+        names = sorted({*self.names(), *self._unfinished()})
+        for name in names:
+            self._erase(name)
+        self._delete_objects(names)
+        nodes_cleanup.remove_mount_points()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""A real control plane with Kueue, and the operator beside it under its real rights."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from goodput_sandbox.operator_process import start_operator, stop_operator
+from goodput_sandbox.options import SandboxOptions
+from goodput_sandbox.sandbox import Sandbox
+
+from tests.integration.cluster import Kubectl, Tenant
+
+OUT = Path(__file__).parents[2] / "out" / "failed"
+SHORT = {
+    "GOODPUT_HOLD_SECONDS": "5",
+    "GOODPUT_NODE_GONE_SECONDS": "5",
+    "GOODPUT_BIND_SECONDS": "8",
+    "GOODPUT_REQUEUE_BASE_SECONDS": "2",
+    "GOODPUT_ATTRIBUTION_SECONDS": "6",
+    "GOODPUT_EXCLUSION_SECONDS": "10",
+    "GOODPUT_LOG_LEVEL": "DEBUG",
+}
+"""Settings with which a test need not wait for minutes."""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """The cluster of this test run; taken down also if the run is killed."""
+    cluster = Sandbox("tests")
+    cluster.up(SandboxOptions(), owner_pid=os.getpid())
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def operator(sandbox: Sandbox) -> Iterator[Callable[[], None]]:
+    """The running operator; calling it starts the operator anew after a test has killed it."""
+
+    def start() -> None:
+        if not sandbox.processes.alive("goodput-operator"):
+            start_operator(sandbox, SHORT)
+
+    start()
+    yield start
+    stop_operator(sandbox)
+
+
+@pytest.fixture
+def kubectl(sandbox: Sandbox) -> Kubectl:
+    """kubectl as an administrator."""
+    return Kubectl(sandbox)
+
+
+@pytest.fixture
+def tenant(
+    sandbox: Sandbox, operator: Callable[[], None], request: pytest.FixtureRequest
+) -> Iterator[Tenant]:
+    """A tenant of the test's own, with a running operator; gone afterwards."""
+    operator()
+    made = Tenant(sandbox, f"t{next(_numbers)}")
+    yield made
+    if getattr(request.node, "failed", False):
+        folder = OUT / re.sub(r"[^\w.-]+", "_", request.node.name)
+        sandbox.collect_logs(folder)
+        print(f"logs and objects are in {folder}")
+    sandbox.kubectl("delete", "trainingjobs", "--all", "-n", made.name, "--wait=false")
+    sandbox.kubectl("delete", "namespace", made.name, "--wait=false")
+    names = [n for n in sandbox.kubectl("get", "nodes", "-o", "name").split() if made.name in n]
+    mine = [n.removeprefix("node/") for n in names if n.startswith(f"node/{made.name}-")]
+    if mine:
+        sandbox.simulated.delete(*mine)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Let fixtures know whether their test has failed."""
+    outcome = yield
+    if outcome.get_result().failed:  # type: ignore[attr-defined]
+        item.failed = True  # type: ignore[attr-defined]
