@@ -3,17 +3,18 @@
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from contextlib import AsyncExitStack
 
 import kopf
+from prometheus_client import disable_created_metrics
 
 from goodput_operator import __version__, handlers, logs
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.config import Config, ConfigError, load
 from goodput_operator.kube.client import Client, connect
+from goodput_operator.kube.errors import CredentialsError
 from goodput_operator.metrics import Metrics
 from goodput_operator.progress.server import ProgressConfig, ProgressServer
 from goodput_operator.runtime import health
@@ -22,8 +23,9 @@ from goodput_operator.runtime.operator import Operator
 log = logging.getLogger("goodput_operator")
 
 EXIT_CONFIG = 2
+DRAIN_SECONDS = 4.0
 STOP_SECONDS = 8.0
-"""Longest time to stop in; pods have 30 s by default."""
+"""Longest times to finish what has begun, and then to stop in; pods have 30 s by default."""
 
 
 def main() -> None:
@@ -37,17 +39,14 @@ def main() -> None:
         sys.stderr.write(f"goodput-operator: {error}\n")
         sys.exit(EXIT_CONFIG)
     logs.set_up(config.log_level, config.log_format == "json")
-    if config.kubeconfig:
-        os.environ["KUBECONFIG"] = config.kubeconfig  # kopf looks there.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     sys.exit(asyncio.run(run(config)))
 
 
 async def run(config: Config) -> int:
-    """Run until SIGTERM or SIGINT (0), or until a part fails for good (1)."""
+    """Run until SIGTERM or SIGINT (0), or until a part fails for good (1; 2: no credentials)."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _stop_on_signals(stop)
 
     async def connected(metrics: Metrics) -> Client:
         return await connect(config.kubeconfig, metrics, config.request_timeout_seconds)
@@ -56,12 +55,20 @@ async def run(config: Config) -> int:
     serving = asyncio.create_task(_serve(operator, stop), name="operator")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stop.set()
-    if serving.done() and serving.exception() is not None:
-        log.error("stopped by an error", exc_info=serving.exception())
+    if serving.done():
+        stop.set()
+        error = serving.exception()
+        if isinstance(error, CredentialsError):
+            log.error("%s", error)
+            return EXIT_CONFIG
+        log.error("stopped by an error", exc_info=error)
         return 1
+    log.info("stopping")
+    await operator.drain(DRAIN_SECONDS)
+    if operator.ready:
+        await asyncio.wait({serving}, timeout=STOP_SECONDS)
     serving.cancel()
-    await asyncio.wait({serving}, timeout=STOP_SECONDS)
+    await asyncio.wait({serving}, timeout=1.0)
     log.info("stopped")
     return 0
 
@@ -79,17 +86,40 @@ async def _serve(operator: Operator, stop: asyncio.Event) -> None:
             await server.start()
             stack.push_async_callback(server.stop)
             operator.progress = ProgressTarget(operator.config.progress_address, server.ca_pem)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(operator.work(version), name="work")
-            group.create_task(
-                kopf.operator(
-                    registry=handlers.register(operator),
-                    settings=handlers.settings_of(operator),
-                    clusterwide=True,
-                    stop_flag=stop,
-                ),
-                name="kopf",
-            )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(operator.work(version), name="work")
+                group.create_task(_watch(operator, stop), name="kopf")
+        except* _Stopped:
+            log.debug("kopf has stopped")
+
+
+class _Stopped(Exception):  # noqa: N818 - it is no error
+    """kopf has ended as it was asked to: so does everything else."""
+
+
+async def _watch(operator: Operator, stop: asyncio.Event) -> None:
+    """Run kopf until ``stop``, then raise _Stopped. RuntimeError: it has ended by itself."""
+    namespaces = operator.config.watch_namespaces
+    ours = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=handlers.register(operator),
+        settings=handlers.settings_of(operator),
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        stop_flag=stop,
+    )
+    # kopf has put its own handlers in their place, which would end kopf but nothing else.
+    _stop_on_signals(stop)
+    await kopf.run_tasks(tasks, ignored=ours)
+    if not stop.is_set():
+        raise RuntimeError("kopf has ended")
+    raise _Stopped
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def progress_server(operator: Operator, address: str) -> ProgressServer:

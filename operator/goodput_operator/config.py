@@ -7,14 +7,42 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
 
 PREFIX = "GOODPUT_"
 FILE_VARIABLE = "GOODPUT_CONFIG"
 
-HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
+MAX_PORT = 65_535
+
+
+def _port_in_range(address: str) -> str:
+    if int(address.rpartition(":")[2]) > MAX_PORT:
+        raise ValueError(f"the port is beyond {MAX_PORT}")
+    return address
+
+
+def _split(names: Any) -> Any:
+    """A variable holds several names with commas between them; a file has a list."""
+    if isinstance(names, str):
+        return [name.strip() for name in names.split(",") if name.strip()]
+    return names
+
+
+HostPort = Annotated[
+    str,
+    Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}$"),
+    AfterValidator(_port_in_range),
+]
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -30,8 +58,11 @@ class Config(BaseModel):
     kubeconfig: str | None = Field(
         default=None, description="A kubeconfig file; the pod's service account when absent."
     )
-    namespace: str = Field(
-        default="goodput-system", min_length=1, description="The operator's own namespace."
+    namespace: Namespace = Field(
+        default="goodput-system", description="The operator's own namespace."
+    )
+    watch_namespaces: Annotated[tuple[Namespace, ...], BeforeValidator(_split)] = Field(
+        default=(), description="Namespaces whose TrainingJobs are looked after; all when empty."
     )
     progress_listen: HostPort = Field(
         default="0.0.0.0:8443", description="Where the progress endpoint listens."

@@ -1,17 +1,25 @@
 """What kopf is told: which events go into the store. Nothing is decided here."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kopf
 
 from goodput_operator import constants as c
 from goodput_operator.runtime import kinds
-from goodput_operator.runtime.checks import activate, needs_activation
 from goodput_operator.runtime.kinds import Kind
 from goodput_operator.runtime.operator import Operator
 
 EXIT_SECONDS = 10.0
+
+
+class EndlessBackoff:
+    """Seconds between tries of a request, without end: an API server that is away for a while must
+    not end the process, as kopf would have it after a minute."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1, 1, 2, 3, 5, 8), itertools.repeat(10))
 
 
 def settings_of(operator: Operator) -> kopf.OperatorSettings:
@@ -24,10 +32,12 @@ def settings_of(operator: Operator) -> kopf.OperatorSettings:
     timeout = operator.config.request_timeout_seconds
     settings.networking.request_timeout = timeout
     settings.networking.connect_timeout = timeout
+    settings.networking.error_backoffs = EndlessBackoff()
     settings.watching.server_timeout = 240
     settings.watching.client_timeout = 300
     settings.watching.connect_timeout = timeout
     settings.watching.label_selectors["", "v1", "pods"] = c.LABEL_JOB_UID
+    settings.watching.label_selectors[c.KUEUE_GROUP, c.KUEUE_VERSION, "workloads"] = c.LABEL_JOB_UID
     return settings
 
 
@@ -36,8 +46,18 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        access = await operator.client.access()
+        scheme, _space, token = (access.authorization or "").partition(" ")
+        return kopf.ConnectionInfo(
+            server=access.server,
+            ca_path=access.ca_path,
+            certificate_path=access.certificate_path,
+            private_key_path=access.key_path,
+            scheme=scheme.capitalize() or None,
+            token=token or None,
+            insecure=not access.verify,
+        )
 
     @kopf.on.event(c.GROUP, c.VERSION, c.PLURAL, registry=registry)
     async def job(event: Mapping[str, Any], **_: Any) -> None:
@@ -62,8 +82,6 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.event(c.KUEUE_GROUP, c.KUEUE_VERSION, "admissionchecks", registry=registry)
     async def check(event: Mapping[str, Any], **_: Any) -> None:
         _take(operator, kinds.CHECKS, event)
-        if event["type"] != "DELETED" and needs_activation(event["object"]):
-            await activate(operator.client, event["object"])
 
     return registry
 

@@ -11,7 +11,8 @@ from goodput_operator.api.status import Cause, Phase
 from goodput_operator.api.times import parse_time
 from goodput_operator.domain.model import JobView
 
-_JOB = ("namespace", "job")
+_JOB = ("namespace", "job_name")
+"""Not ``job``, which Prometheus itself sets to the name of the scrape."""
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -40,19 +41,20 @@ class Metrics:
         )
         self._errors = Counter(
             "goodput_operator_errors",
-            "Decisions or requests that ended in an error, by kind.",
+            "Decisions, and attempts to carry them out, that ended in an error, by kind.",
             ("kind",),
             registry=self.registry,
         )
         self._requests = Counter(
             "goodput_operator_api_requests",
-            "Requests to the API server, by verb and HTTP status code.",
-            ("verb", "code"),
+            "Requests to the API server, by verb, resource and HTTP status code.",
+            ("verb", "resource", "code"),
             registry=self.registry,
         )
         self._retries = Counter(
             "goodput_operator_api_retries",
-            "Requests to the API server that were sent again.",
+            "Requests to the API server that were sent again, by verb and resource.",
+            ("verb", "resource"),
             registry=self.registry,
         )
         self._reports = Counter(
@@ -70,16 +72,16 @@ class Metrics:
         self._waited.observe(max(0.0, waited))
 
     def failed(self, kind: str) -> None:
-        """A decision or a request ended in an error of this kind."""
+        """A decision, or the attempt to carry it out, ended in an error of this kind."""
         self._errors.labels(kind).inc()
 
-    def answered(self, verb: str, code: int) -> None:
-        """A request got this HTTP status code."""
-        self._requests.labels(verb, str(code)).inc()
+    def answered(self, verb: str, resource: str, code: int) -> None:
+        """A request about objects of this plural got this HTTP status code; 0: no answer."""
+        self._requests.labels(verb, resource, str(code) if code else "none").inc()
 
-    def retried(self) -> None:
+    def retried(self, verb: str, resource: str) -> None:
         """A request is sent again."""
-        self._retries.inc()
+        self._retries.labels(verb, resource).inc()
 
     def reported(self, outcome: str) -> None:
         """A worker's report was accepted, or refused for this reason."""

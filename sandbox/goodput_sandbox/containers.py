@@ -8,6 +8,7 @@ that a node more costs milliseconds and no disk.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -31,7 +32,7 @@ NAMESPACE = "k8s.io"
 _CONTENT = "io.containerd.content.v1.content/blobs/sha256"
 _SNAPSHOTTER = "io.containerd.snapshotter.v1.overlayfs"
 _METADATA = "io.containerd.metadata.v1.bolt/meta.db"
-_FORMAT = "1"
+_FORMAT = "2"
 """To be changed with the layout of the templates."""
 
 
@@ -50,6 +51,14 @@ def command(name: str) -> str:
     if found is None:
         raise SandboxError(f"{name} is missing; install containerd, runc and util-linux")
     return found
+
+
+def contained(argv: list[str]) -> list[str]:
+    """Runs a command with mounts and processes of its own, all gone when this process ends."""
+    return [
+        *(command("setpriv"), "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"),
+        *("--pid", "--fork", "--kill-child", "--mount-proc", "--", *argv),
+    ]
 
 
 def write_config(
@@ -95,26 +104,42 @@ def _quoted(value: Path | str) -> str:
 
 def load(socket: Path, image: Image | Path) -> None:
     """Import an image, or an archive of images, into a running containerd."""
-    argv = [command("ctr"), f"--address={socket}", f"--namespace={NAMESPACE}", "images", "import"]
     if isinstance(image, Path):
-        done = subprocess.run([*argv, str(image)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        _check(done.returncode, done.stderr)
-        return
+        with image.open("rb") as archive:
+            _import(socket, lambda stream: shutil.copyfileobj(archive, stream, 1 << 20))
+    else:
+        _import(socket, image.write_archive)
+
+
+def _ctr(socket: Path, *arguments: str) -> list[str]:
+    return [command("ctr"), f"--address={socket}", f"--namespace={NAMESPACE}", *arguments]
+
+
+def _import(socket: Path, write: Callable[[IO[bytes]], object]) -> None:
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [*argv, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+            _ctr(socket, "images", "import", "-"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
         )
         with process:
-            _feed(image, process.stdin)
+            assert process.stdin is not None
+            # If the reader ends early, its own message is the one that tells why.
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                write(process.stdin)
         errors.seek(0)
         _check(process.returncode, errors.read())
 
 
-def _feed(image: Image, stream: IO[bytes] | None) -> None:
-    assert stream is not None
-    # If the reader ends early, its own message is the one that tells why.
-    with contextlib.suppress(BrokenPipeError), stream:
-        image.write_archive(stream)
+def _registry(socket: Path, image: Image) -> str:
+    """What containerd put before the image's name, since names need a registry."""
+    argv = _ctr(socket, "images", "list", "--quiet")
+    done = subprocess.run(argv, capture_output=True, text=True)
+    for name in done.stdout.split():
+        if name.endswith("/" + image.name):
+            return name.removesuffix(image.name)
+    raise SandboxError(f"{image.name} was not imported: {done.stdout} {done.stderr}")
 
 
 def _check(code: int, errors: bytes) -> None:
@@ -125,35 +150,40 @@ def _check(code: int, errors: bytes) -> None:
 def template(images: Sequence[Image], say: Callable[[str], None]) -> Path:
     """A store with these images, from the cache if there is one.
 
-    The last layer of an image is its application, which changes often: all below is kept in a
-    template of its own, from which the next one begins.
+    The last layer of an image with a `base` is its application, which changes often: all else
+    is kept in a template of its own, to which only those layers are added.
     """
     folder = cache_root() / "images" / "stores"
     with locked(folder / "lock"):
-        bases = [image.base for image in images if image.base]
-        base = _store(folder, bases, None, say) if bases else None
-        return _store(folder, images, base, say)
+        below = _store(folder, [image.base or image for image in images], None, say)
+        if not any(image.base for image in images):
+            return below
+        return _store(folder, [image for image in images if image.base], below, say)
 
 
 def _store(
-    folder: Path, images: Sequence[Image], base: Path | None, say: Callable[[str], None]
+    folder: Path, images: Sequence[Image], below: Path | None, say: Callable[[str], None]
 ) -> Path:
-    key = "\n".join([_FORMAT, *sorted(f"{i.name} {i.digest}" for i in images)])
+    key = "\n".join([_FORMAT, str(below), *sorted(f"{i.name} {i.digest}" for i in images)])
     target = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
     if target.is_dir():
         return target
     began = time.monotonic()
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    if base:
-        clone(base, partial)
+    if below:
+        clone(below, partial)
     with _daemon(partial) as socket:
         for image in images:
-            load(socket, image)
+            if below and image.base:
+                registry = _registry(socket, image.base)
+                _import(socket, functools.partial(image.write_update, registry=registry))
+            else:
+                load(socket, image)
     for layer in (layer for image in images for layer in image.layers):
         # The very bytes that the cache holds already.
         blob = partial / _CONTENT / layer.digest
-        blob.unlink()
+        blob.unlink(missing_ok=True)
         blob.symlink_to(layer.path)
     partial.rename(target)
     say(f"unpacked {', '.join(i.name for i in images)} in {time.monotonic() - began:.1f} s")
@@ -168,9 +198,7 @@ def _daemon(root: Path) -> Iterator[Path]:
         work = Path(name)
         socket, log = work / "containerd.sock", work / "log"
         write_config(work / "config.toml", root=root, state=work / "state", socket=socket, cri=None)
-        argv = [command("setpriv"), "--pdeathsig=KILL", "unshare", "--mount"]
-        argv += ["--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
-        argv += [command("containerd"), f"--config={work / 'config.toml'}"]
+        argv = contained([command("containerd"), f"--config={work / 'config.toml'}"])
         with log.open("wb") as output:
             process = subprocess.Popen(
                 argv, stdout=output, stderr=output, env=environment(work), start_new_session=True

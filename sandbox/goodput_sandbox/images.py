@@ -45,6 +45,7 @@ def ensure(names: Iterable[str], say: Say) -> tuple[Image, ...]:
 
     Raises SandboxError saying which step failed.
     """
+    names = tuple(names)
     recipes = {PAUSE: pause, PYTHON: python, DIGITS: digits}
     unknown = set(names) - recipes.keys()
     if unknown:
@@ -117,9 +118,11 @@ def _base(say: Say) -> Layer:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder beside the cache, as /tmp may be small or forbid device files."""
+    """A folder in the cache, as /tmp may be small or forbid device files."""
     folder = cache_root() / "images" / "scratch"
-    folder.mkdir(parents=True, exist_ok=True)
+    # We hold the lock: what is there was left by a run that was killed.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         root = Path(name) / "root"
         root.mkdir(mode=0o755)

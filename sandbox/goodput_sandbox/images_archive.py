@@ -17,6 +17,10 @@ from typing import IO, Any
 _EPOCH_SECONDS = 315532800
 """1980-01-01, the earliest time that every archive format can say."""
 
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -63,12 +67,37 @@ class Image:
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{x.digest}" for x in self.layers]},
             "history": [{"created": "1980-01-01T00:00:00Z"} for _ in self.layers],
         }
-        return json.dumps(value, sort_keys=True).encode()
+        return _json(value)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the configuration in hexadecimal."""
         return hashlib.sha256(self.config).hexdigest()
+
+    def write_update(self, stream: IO[bytes], registry: str) -> None:
+        """Write an archive without the layers of `base`, for a store which has those.
+
+        In this format (OCI) the name is taken as it is, so `registry` is what the store puts
+        before names without one.
+        """
+        layers = [_descriptor(_LAYER, x.digest, x.path.stat().st_size) for x in self.layers]
+        manifest = _json(
+            {
+                "schemaVersion": 2,
+                "mediaType": _MANIFEST,
+                "config": _descriptor(_CONFIG, self.digest, len(self.config)),
+                "layers": layers,
+            }
+        )
+        digest = hashlib.sha256(manifest).hexdigest()
+        top = _descriptor(_MANIFEST, digest, len(manifest))
+        top["annotations"] = {"io.containerd.image.name": registry + self.name}
+        with tarfile.open(fileobj=stream, mode="w|", bufsize=1 << 20) as tar:
+            _add_bytes(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+            _add_layer(tar, f"blobs/sha256/{self.layers[-1].digest}", self.layers[-1])
+            _add_bytes(tar, f"blobs/sha256/{self.digest}", self.config)
+            _add_bytes(tar, f"blobs/sha256/{digest}", manifest)
+            _add_bytes(tar, "index.json", _json({"schemaVersion": 2, "manifests": [top]}))
 
     def write_archive(self, stream: IO[bytes]) -> None:
         """Write the archive as `docker save` would."""
@@ -80,10 +109,8 @@ class Image:
         with tarfile.open(fileobj=stream, mode="w|", bufsize=1 << 20) as tar:
             _add_bytes(tar, f"{self.digest}.json", self.config)
             for layer in self.layers:
-                info = _file_info(f"{layer.digest}/layer.tar", layer.path.stat().st_size)
-                with layer.path.open("rb") as content:
-                    tar.addfile(info, content)
-            _add_bytes(tar, "manifest.json", json.dumps([manifest]).encode())
+                _add_layer(tar, f"{layer.digest}/layer.tar", layer)
+            _add_bytes(tar, "manifest.json", _json([manifest]))
 
 
 def _file_info(name: str, size: int) -> tarfile.TarInfo:
@@ -94,6 +121,19 @@ def _file_info(name: str, size: int) -> tarfile.TarInfo:
 
 def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(_file_info(name, len(content)), io.BytesIO(content))
+
+
+def _add_layer(tar: tarfile.TarFile, name: str, layer: Layer) -> None:
+    with layer.path.open("rb") as content:
+        tar.addfile(_file_info(name, layer.path.stat().st_size), content)
+
+
+def _descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
 
 
 class LayerCache:

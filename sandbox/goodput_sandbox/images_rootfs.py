@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -10,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .containers import command
+from .containers import command, contained
 from .options import SandboxError
 
 _PACKAGES = ("python3", "catatonit")
@@ -78,7 +77,8 @@ def bootstrap(root: Path, source: Source) -> None:
     """Install a minimal Debian with Python into a folder."""
     argv = [command("debootstrap"), "--variant=minbase", f"--include={','.join(_PACKAGES)}"]
     argv += [f"--components={','.join(source.components or ('main',))}"]
-    _run([*argv, source.suite, str(root), source.mirror])
+    # It mounts things within the root, which should go when it does.
+    _run(contained([*argv, source.suite, str(root), source.mirror]))
     version = python_version(root)
     _compile(root, f"/usr/lib/python{version}")
 
@@ -88,7 +88,6 @@ def wanted_base_file(name: str) -> bool:
     return not _NOT_IN_BASE.match(name) or name.endswith("/copyright")
 
 
-@functools.cache
 def python_version(root: Path) -> str:
     """The root's own Python, as 3.11."""
     names = (p.name for p in (root / "usr/bin").glob("python3.*"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -15,11 +13,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import containers, images, lifecycle, netns, nodes_cleanup, nodes_config, nodes_network
+from . import (
+    cleanup,
+    containers,
+    images,
+    lifecycle,
+    netns,
+    nodes_cleanup,
+    nodes_config,
+    nodes_network,
+)
 from .images_archive import Image
 from .nodes_config import NodeSpec
 from .options import SandboxError
-from .processes import identify, wait_gone
+from .processes import end_all, identify
 from .state import locked, read_json, write_json
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 _INIT = Path(__file__).with_name("nodes_init.py")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _SPEC = "node.json"
+_STALE = "stale.json"
 
 
 class RealNodes:
@@ -116,7 +124,7 @@ class RealNodes:
 
     def _start(self, name: str) -> None:
         folder = self._folder / name
-        namespace = netns.path(f"{self._sandbox.scope}-{name}")
+        namespace = netns.path(self._namespace(name))
         argv = nodes_config.unshare_command(namespace, _INIT, folder, sys.executable)
         self._sandbox.spawn(_process(name), argv, inside=False, stop_signal=signal.SIGKILL)
 
@@ -139,17 +147,31 @@ class RealNodes:
             self._set_extended_resources(self.spec(name))
 
     def ready(self, name: str) -> bool:
-        """Whether the API server thinks that the node is well."""
+        """Whether the node has reported itself well, and nothing keeps pods off it."""
+        node = self._node(name)
+        condition = self._condition(node, "Ready")
+        stale = read_json(self._folder / name / _STALE, None)
+        taints = [t["key"] for t in node.get("spec", {}).get("taints", ())]
+        return (
+            condition.get("status") == "True"
+            and (not stale or condition["lastHeartbeatTime"] != stale["lastHeartbeatTime"])
+            and not any(key.startswith("node.kubernetes.io/") for key in taints)
+        )
+
+    def _node(self, name: str) -> dict[str, Any]:
+        """The Node object, empty if there is none."""
         text = self._sandbox.kubectl("get", "node", name, "--ignore-not-found", "-o", "json")
-        if not text.strip():
-            return False
-        node: dict[str, Any] = json.loads(text)
-        conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", ())}
-        return conditions.get("Ready") == "True" and not node["spec"].get("taints")
+        node: dict[str, Any] = json.loads(text or "{}")
+        return node
+
+    @staticmethod
+    def _condition(node: dict[str, Any], kind: str) -> dict[str, str]:
+        conditions: list[dict[str, str]] = node.get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == kind), {})
 
     def _why_not_ready(self, name: str) -> str:
         logs = [self._sandbox.log(_process(name)), self._folder / name / "kubelet.log"]
-        tails = [f"{log}:\n{nodes_cleanup.last_errors(log)}" for log in logs]
+        tails = [f"{log}:\n{cleanup.tail(log, 12)}" for log in logs]
         return f"node {name} does not become ready\n" + "\n".join(tails)
 
     def _set_extended_resources(self, spec: NodeSpec) -> None:
@@ -191,27 +213,63 @@ class RealNodes:
         spec = self.spec(name)
         if self.alive(name):
             raise SandboxError(f"node {name} is running; kill it first")
-        nodes_cleanup.remove_cgroups(self._cgroup_paths(name))
-        nodes_network.remove(f"{self._sandbox.scope}-{name}")
+        folder = self._folder / name
+        nodes_cleanup.remove_cgroups(folder)
+        nodes_network.remove(self._namespace(name))
+        nodes_config.write(self._sandbox, spec, folder, images.PAUSE)
         nodes_network.create(self._sandbox.scope, spec)
-        nodes_config.write(self._sandbox, spec, self._folder / name, images.PAUSE)
-        before = self._status_time(name)
+        # Until the kubelet reports anew, the API server may still believe the old report.
+        write_json(folder / _STALE, self._condition(self._node(name), "Ready"))
         self._start(name)
         if wait:
-            self._await_report_after(name, before)
             self.wait_ready(name)
 
     def remove(self, name: str) -> None:
         """Take a node away, its Node object too."""
         self.spec(name)
         self._erase(name)
-        self._delete_objects([name])
+        nodes_cleanup.delete_objects(self._sandbox, [name])
 
     def remove_all(self) -> None:
         """Take all nodes away, whatever state an earlier run left them in."""
-        names = sorted({*self.names(), *self._unfinished()})
-        for name in names:
+        scope = self._sandbox.scope
+        found = {n.removeprefix(f"{scope}-") for n in netns.owned(scope) if n != scope}
+        if self._folder.is_dir():
+            found |= {entry.name for entry in self._folder.iterdir() if entry.is_dir()}
+        for name in found:
+            # All dark first: a node should not act on the loss of another.
+            self._end(name)
+        for name in found:
             self._erase(name)
-        self._delete_objects(names)
+        nodes_cleanup.delete_objects(self._sandbox, sorted(found))
         nodes_cleanup.remove_mount_points()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _erase(self, name: str) -> None:
+        self._end(name)
+        namespace = self._namespace(name)
+        if netns.path(namespace).exists():
+            nodes_network.remove(namespace)
+        nodes_cleanup.remove_cgroups(self._folder / name)
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _end(self, name: str) -> None:
+        """End the node's processes by killing the first one; wait until the last has gone."""
+        entry = self._sandbox.processes.get(_process(name))
+        own = nodes_cleanup.descend(entry.pid) if entry and entry.identity.alive() else []
+        self._sandbox.stop_process(_process(name), kill=True)
+        namespace = self._namespace(name)
+        if netns.path(namespace).exists():
+            # Also those of a node that was started, but not written down any more.
+            own += [p for pid in netns.processes(namespace) if (p := identify(pid))]
+        stubborn = end_all(own, signal.SIGKILL)
+        if stubborn:
+            raise SandboxError(f"node {name}: processes {[p.pid for p in stubborn]} do not end")
+
+    def _namespace(self, name: str) -> str:
+        return f"{self._sandbox.scope}-{name}"
+
+
+def _process(name: str) -> str:
+    """Name of a node in the sandbox's table of processes."""
+    return f"node-{name}"

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from . import containers, kubeconfig, pki
 from .options import BRIDGE_ADDRESS, BRIDGE_PREFIX, CLUSTER_DOMAIN, SandboxError
 

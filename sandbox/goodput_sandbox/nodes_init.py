@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 KERNEL_DEFAULTS = {
@@ -33,57 +34,92 @@ BOUND = {
 """Paths that kubelet or containerd have compiled in, and the node's folder for each."""
 
 _MS_BIND = 4096
+_MNT_DETACH = 2
+_CLONE_NEWCGROUP = 0x02000000
+_COMMON_OPTIONS = ("rw", "ro")
 _RESTART_SECONDS = 1.0
 
 
-def cgroup_parents() -> list[Path]:
-    """The cgroup of this process in every mounted hierarchy, version 1 and 2."""
-    mounts: dict[str, Path] = {}
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted cgroup hierarchy, and where this process is in it."""
+
+    mount: Path
+    kind: str
+    options: str
+    own: Path
+
+
+def hierarchies() -> list[Hierarchy]:
+    """All that are mounted here: one with version 2, several with version 1, or a mixture."""
+    mounts: dict[str, tuple[Path, str, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         head, _, tail = line.partition(" - ")
-        kind, _, options = tail.split(" ", 2)
-        if kind == "cgroup2":
-            mounts.setdefault("", Path(head.split()[4]))
-        elif kind == "cgroup":
-            for option in options.split(","):
-                mounts.setdefault(option, Path(head.split()[4]))
+        kind, _, flags = tail.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            options = [o for o in flags.split(",") if o not in _COMMON_OPTIONS]
+            named = any(o.startswith("name=") for o in options)
+            given = ",".join(["none"] * named + options) if kind == "cgroup" else ""
+            for key in options if kind == "cgroup" else [""]:
+                mounts.setdefault(key, (Path(head.split()[4]), kind, given))
     found = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
-        mount = mounts.get(controllers.split(",")[0])
-        if mount is not None:
-            found.append(mount / own.lstrip("/"))
+        if entry := mounts.get(controllers.split(",")[0]):
+            mount, kind, given = entry
+            found.append(Hierarchy(mount, kind, given, mount / own.lstrip("/")))
     return found
 
 
-def _inherit_cpuset(folder: Path) -> None:
-    """A version 1 cpuset starts empty, and an empty one takes no process."""
+def _make_cgroup(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # A version 1 cpuset starts empty, and an empty one takes no process.
     for file in ("cpuset.cpus", "cpuset.mems"):
         target = folder / file
         if target.exists() and not target.read_text().strip():
             with contextlib.suppress(OSError):
                 target.write_text((folder.parent / file).read_text())
+    # Version 2 hands a controller down only when told to, and not where processes are.
+    available = folder.parent / "cgroup.controllers"
+    if available.exists():
+        for controller in available.read_text().split():
+            with contextlib.suppress(OSError):
+                (folder.parent / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
-def join_cgroups(path: str) -> None:
-    """Move to a cgroup of the node's own; runc puts the containers beside or below it.
+def isolate_cgroups(path: str, note: Path) -> None:
+    """Make a cgroup of the node's own the root of all that kubelet and containerd see.
 
-    One level below the node's, since version 2 takes no process where there are children.
+    Several kubelets would otherwise count and remove each other's containers. Which cgroups
+    they are is noted first, so that they are removed however this ends.
     """
-    for parent in cgroup_parents():
-        folder = parent
-        for part in (*Path(path).parts, "system"):
+    found = hierarchies()
+    note.write_text(json.dumps([str(h.own / path) for h in found]))
+    for hierarchy in found:
+        folder = hierarchy.own
+        for part in Path(path).parts:
             folder = folder / part
-            folder.mkdir(exist_ok=True)
-            _inherit_cpuset(folder)
+            _make_cgroup(folder)
         (folder / "cgroup.procs").write_text("0")
+    _call("unshare", _CLONE_NEWCGROUP)
+    for hierarchy in found:
+        # In place of the old one: the kernel refuses the same hierarchy on top of itself.
+        _call("umount2", str(hierarchy.mount).encode(), _MNT_DETACH)
+        _mount(hierarchy.kind, str(hierarchy.mount), hierarchy.kind, 0, hierarchy.options)
+        # Version 2 takes no process where there are children.
+        _make_cgroup(hierarchy.mount / "system")
+        (hierarchy.mount / "system" / "cgroup.procs").write_text("0")
 
 
-def _mount(source: str, target: str, kind: str, flags: int) -> None:
+def _call(function: str, *arguments: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source.encode(), target.encode(), kind.encode(), flags, None) != 0:
+    if getattr(libc, function)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"mount {source} on {target}: {os.strerror(number)}")
+        raise OSError(number, f"{function}{arguments}: {os.strerror(number)}")
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    _call("mount", source.encode(), target.encode(), kind.encode(), flags, options.encode())
 
 
 def mount_all(folder: Path) -> None:
@@ -118,7 +154,7 @@ def _await_socket(path: Path, containerd: subprocess.Popen[bytes]) -> None:
 def run(folder: Path) -> None:
     """Start what `node.json` says; start it again if it ends; collect every orphan."""
     plan = json.loads((folder / "init.json").read_text())
-    join_cgroups(plan["cgroup"])
+    isolate_cgroups(plan["cgroup"], folder / "cgroups.json")
     mount_all(folder)
     socket = folder / "containerd.sock"
     socket.unlink(missing_ok=True)

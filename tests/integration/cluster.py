@@ -71,9 +71,7 @@ class Tenant:
         }
         if check:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": self.name}]}
-            self.apply(
-                kueue("AdmissionCheck", self.name, {"controllerName": "goodput.dev/power"})
-            )
+            self.apply(kueue("AdmissionCheck", self.name, {"controllerName": "goodput.dev/power"}))
         self.apply(
             kueue("ResourceFlavor", self.name, {"nodeLabels": {TENANT_LABEL: self.name}}),
             kueue("ClusterQueue", self.name, spec),

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.options import SandboxOptions
 from goodput_sandbox.sandbox import Sandbox
-
 from tests.integration.cluster import Kubectl, Tenant
 
 OUT = Path(__file__).parents[2] / "out" / "failed"

@@ -7,10 +7,10 @@ import time
 import urllib.request
 
 import pytest
-from goodput_sandbox.operator_process import HEALTH_PORT, stop_operator
-from goodput_sandbox.sandbox import Sandbox
 from prometheus_client.parser import text_string_to_metric_families
 
+from goodput_sandbox.operator_process import HEALTH_PORT, stop_operator
+from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Tenant, kueue
 
 COMPLETE = {"sandbox.goodput.dev/complete-after": "1s"}

@@ -191,6 +191,6 @@ class TrainingJobSpec(ApiModel):
         description="Seconds after its end when the job is deleted. Kept when absent.",
     )
     pod_retention: PodRetention = Field(
-        default=PodRetention.FAILED,
+        default=PodRetention.ALL,
         description="Which finished pods of the last attempt stay until the job is deleted.",
     )

@@ -229,7 +229,7 @@ def _running(context: Context) -> Verdict:
     waiting = [pod for pod in pods.values() if not is_ready(pod)]
     if waiting:
         return Verdict(
-            Phase.STARTING,
+            Phase.RUNNING if placement.running_at else Phase.STARTING,
             _not_ready_reason(waiting),
             _why_not_ready(context, waiting),
             actions=_pods_ready(context, False),

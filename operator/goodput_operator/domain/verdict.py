@@ -44,8 +44,8 @@ def to_plan(context: Context, verdict: Verdict, cleanup: tuple[Action, ...]) -> 
 def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
     """The whole status that the verdict amounts to."""
     ready = sum(1 for pod in context.live_pods.values() if is_ready(pod))
-    if "placement" in verdict.updates and verdict.updates["placement"] is None:
-        ready = 0
+    if "placement" in verdict.updates and verdict.phase is not Phase.COMPLETE:
+        ready = ready if verdict.updates["placement"] is not None else 0
     return context.status.model_copy(
         update={
             **verdict.updates,
@@ -62,8 +62,9 @@ def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
 
 
 def is_ready(pod: PodView) -> bool:
-    """Whether the rank works, or has done its work."""
-    return pod.phase == "Succeeded" or (pod.ready and not pod.deleting)
+    """Whether the rank works, or has done its work: its kubelet says so a moment later."""
+    done = bool(pod.exits) and not any(each.exit_code for each in pod.exits)
+    return pod.phase == "Succeeded" or ((pod.ready or done) and not pod.deleting)
 
 
 _OVER = {Phase.COMPLETE: c.ConditionType.COMPLETE, Phase.FAILED: c.ConditionType.FAILED}
@@ -86,7 +87,7 @@ def _conditions(context: Context, verdict: Verdict) -> tuple[Condition, ...]:
         put(c.ConditionType.ADMITTED, True, c.Reason.ADMITTED, told)
     else:
         put(c.ConditionType.ADMITTED, False, verdict.reason, verdict.message)
-    running = verdict.phase is Phase.RUNNING
+    running = verdict.reason == c.Reason.ALL_RANKS_READY
     put(c.ConditionType.RUNNING, running, verdict.reason, verdict.message)
     suspended = verdict.phase is Phase.SUSPENDED
     if suspended or find(result, c.ConditionType.SUSPENDED) is not None:

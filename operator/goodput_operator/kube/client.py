@@ -2,22 +2,26 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
+from yaml import YAMLError
 
 from goodput_operator import constants as c
-from goodput_operator.kube.errors import Expired, Transient
+from goodput_operator.kube.errors import CredentialsError, Expired, Transient
 from goodput_operator.kube.paths import TOKEN_REVIEWS, Resource
 from goodput_operator.kube.transport import (
     APPLY_PATCH,
     JSON,
     MERGE_PATCH,
+    Access,
     Observer,
     Transport,
+    describe,
     parse_object,
 )
 
@@ -34,12 +38,21 @@ QUIET_SECONDS = 75.0
 async def connect(
     kubeconfig: str | None, observer: Observer, timeout_seconds: float, connections: int = 100
 ) -> "Client":
-    """A client by a kubeconfig file, or by the pod's service account when there is none."""
+    """A client by a kubeconfig file, else by the pod's service account, else as kubectl would.
+
+    Raises CredentialsError.
+    """
     configuration = Configuration()
-    if kubeconfig:
-        await kube_config.load_kube_config(kubeconfig, client_configuration=configuration)
-    else:
-        kube_config.load_incluster_config(client_configuration=configuration)
+    try:
+        if kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
+            await kube_config.load_kube_config(kubeconfig, client_configuration=configuration)
+        else:
+            kube_config.load_incluster_config(client_configuration=configuration)
+    except (kube_config.ConfigException, OSError, YAMLError) as error:
+        raise CredentialsError(
+            f"no way to the API server: {kubeconfig or 'default kubeconfig'}: {error}; "
+            f"set GOODPUT_KUBECONFIG to a kubeconfig file, or run as a pod"
+        ) from error
     configuration.connection_pool_maxsize = connections
     return Client(Transport(ApiClient(configuration), observer, timeout_seconds))
 
@@ -53,6 +66,10 @@ class Client:
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
+
+    async def access(self) -> Access:
+        """The way to the API server, with a token that is fresh."""
+        return await self._transport.access()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """One object. Raises NotFound."""
@@ -109,13 +126,13 @@ class Client:
         )
         try:
             if response.status != 200:
-                parse_object(f"watch {path}", response.status, await response.read(), {})
+                parse_object(describe("watch", path), response.status, await response.read(), {})
             async for line in _lines(response, path):
                 event = json.loads(line)
                 kind, item = event["type"], event["object"]
                 if kind == "ERROR":
                     code = int(item.get("code") or 500)
-                    parse_object(f"watch {path}", code, json.dumps(item).encode(), {})
+                    parse_object(describe("watch", path), code, json.dumps(item).encode(), {})
                 yield kind, item
         finally:
             response.close()
@@ -215,7 +232,7 @@ async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[b
         except StopAsyncIteration:
             return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"watch {path}", f"{type(error).__name__}: {error}") from error
+            raise Transient(describe("watch", path), f"{type(error).__name__}: {error}") from error
         buffer += chunk
         *complete, rest = buffer.split(b"\n")
         buffer = bytearray(rest)

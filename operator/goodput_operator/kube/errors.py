@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class CredentialsError(Exception):
+    """Nothing says how to reach the API server; the message names the remedy."""
+
+
 class ApiError(Exception):
     """A request failed. The message says what was attempted, and what the server said."""
 
     kind = "other"
+    remedy: str | None = None
+    """What a person can do about it; None when there is nothing to do but wait."""
 
     def __init__(self, attempted: str, said: str, retry_after: float | None = None) -> None:
         super().__init__(f"{attempted}: {said}")
@@ -21,6 +27,12 @@ class NotFound(ApiError):  # noqa: N818 - named as the API names its reasons
     """404: the object, or its kind, does not exist."""
 
     kind = "notFound"
+
+
+class NotInstalled(NotFound):
+    """404 for the kind itself."""
+
+    remedy = "install its CustomResourceDefinition; Kueue's come with Kueue"
 
 
 class AlreadyExists(ApiError):  # noqa: N818
@@ -39,12 +51,14 @@ class Forbidden(ApiError):  # noqa: N818
     """401 or 403: the operator lacks the right, or a quota or policy forbids it."""
 
     kind = "forbidden"
+    remedy = "raise the quota, or let the policy or the operator's role allow it"
 
 
 class Invalid(ApiError):  # noqa: N818
     """400 or 422: the object is refused, by the schema or by an admission webhook."""
 
     kind = "invalid"
+    remedy = "correct what it names in the job's template"
 
 
 class Expired(ApiError):  # noqa: N818
@@ -63,7 +77,9 @@ def from_response(
     attempted: str, code: int, status: Mapping[str, Any], retry_after: float | None
 ) -> ApiError:
     """The error for an HTTP status code and the ``Status`` object that came with it."""
-    said = str(status.get("message") or status.get("reason") or f"HTTP {code}")
+    said = str(status.get("message") or status.get("reason") or f"HTTP {code}").strip()
+    if code == 404 and not status.get("reason"):
+        return NotInstalled(attempted, "the API server does not serve this kind")
     if code == 429 or code >= 500:
         return Transient(attempted, said, retry_after)
     if code == 409 and status.get("reason") == "AlreadyExists":

@@ -3,13 +3,21 @@
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+)
 
 from goodput_operator.kube.errors import ApiError, Transient, from_response
 
@@ -18,6 +26,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 4
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
+PATIENCE_SECONDS = 20.0
 """Seconds. What takes longer goes back to the work queue, so that other jobs are not held up."""
 
 JSON = "application/json"
@@ -25,16 +34,26 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How this client reaches the API server, for others who want to reach it likewise."""
+
+    server: str
+    ca_path: str | None
+    certificate_path: str | None
+    key_path: str | None
+    authorization: str | None
+    """Value of the header, ``Bearer …``."""
+    verify: bool
+
+
 class Observer(Protocol):
     """Counts what happens to requests."""
 
-    def answered(self, verb: str, code: int) -> None:
-        """A request got this HTTP status code."""
+    def answered(self, verb: str, resource: str, code: int) -> None:
+        """A request about objects of this plural got this HTTP status code; 0: no answer."""
 
-    def failed(self, kind: str) -> None:
-        """A request ended in an error of this kind."""
-
-    def retried(self) -> None:
+    def retried(self, verb: str, resource: str) -> None:
         """A request is sent again."""
 
 
@@ -50,6 +69,19 @@ class Transport:
         """Close all connections."""
         await self._api.close()
 
+    async def access(self) -> Access:
+        """What it uses to connect; a token that is read from a file is read anew when old."""
+        used = self._api.configuration
+        authorization = await used.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return Access(
+            server=used.host,
+            ca_path=used.ssl_ca_cert,
+            certificate_path=used.cert_file,
+            key_path=used.key_file,
+            authorization=authorization,
+            verify=used.verify_ssl,
+        )
+
     async def send(
         self,
         verb: str,
@@ -63,18 +95,14 @@ class Transport:
         """The object that the server answers with. Raises ApiError, after retries if transient."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(Transient),
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(PATIENCE_SECONDS),
             wait=_wait,
-            before_sleep=lambda _: self._observer.retried(),
+            before_sleep=lambda _: self._observer.retried(verb, plural_of(path)),
             reraise=True,
         )
-        try:
-            async for attempt in retrying:
-                with attempt:
-                    return await self._once(verb, method, path, query, body, content_type)
-        except ApiError as error:
-            self._observer.failed(error.kind)
-            raise
+        async for attempt in retrying:
+            with attempt:
+                return await self._once(verb, method, path, query, body, content_type)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _once(
@@ -90,10 +118,10 @@ class Transport:
         try:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"{verb} {path}", _say(error)) from error
+            raise Transient(describe(verb, path), _say(error)) from error
         finally:
             response.release()
-        return parse_object(f"{verb} {path}", response.status, text, response.headers)
+        return parse_object(describe(verb, path), response.status, text, response.headers)
 
     async def open(
         self,
@@ -120,9 +148,10 @@ class Transport:
                 method, url, headers=headers, body=body, _request_timeout=timeout
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"{verb} {path}", _say(error)) from error
+            self._observer.answered(verb, plural_of(path), 0)
+            raise Transient(describe(verb, path), _say(error)) from error
         response: aiohttp.ClientResponse = answer.response
-        self._observer.answered(verb, response.status)
+        self._observer.answered(verb, plural_of(path), response.status)
         return response
 
 
@@ -140,12 +169,33 @@ def parse_object(
     return parsed
 
 
+def plural_of(path: str) -> str:
+    """The plural in a URL path, such as ``pods``: few enough to label a metric with."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[0] == "namespaces" and len(rest) > 2:
+        return rest[2]
+    return rest[0]
+
+
+def describe(verb: str, path: str) -> str:
+    """A request in words, such as ``create pods in namespace team-a``."""
+    parts = path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (f".{parts[1]}", parts[3:])
+    where = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        where, rest = f" in namespace {rest[1]}", rest[2:]
+    subresource = f", {rest[2]}" if len(rest) > 2 else ""
+    name = f" {rest[1]}" if len(rest) > 1 else ""
+    return f"{verb} {rest[0]}{group}{name}{where}{subresource}"
+
+
 def _wait(state: RetryCallState) -> float:
-    """What the server asks for, else doubling from a fifth of a second."""
+    """What the server asks for, else doubling from a fifth of a second, spread by a quarter."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, ApiError) else None
     wait = asked if asked is not None else FIRST_WAIT * 2.0 ** (state.attempt_number - 1)
-    return min(wait, LONGEST_WAIT)
+    return min(wait, LONGEST_WAIT) * random.uniform(1.0, 1.25)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,28 +1,45 @@
 """Keeps the AdmissionChecks that we answer active: a ClusterQueue admits nothing otherwise."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from goodput_operator import constants as c
 from goodput_operator.api.times import format_time
 from goodput_operator.kube import paths
-from goodput_operator.kube.client import Client, Object
+from goodput_operator.kube.client import Client
 from goodput_operator.kube.errors import ApiError
+from goodput_operator.runtime.store import Store
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 1.0
+RETRY_SECONDS = 10.0
 
-def needs_activation(raw: Object) -> bool:
-    """Whether it is ours and not marked as active."""
-    if (raw.get("spec") or {}).get("controllerName") != c.CHECK_CONTROLLER:
-        return False
+
+async def keep_active(client: Client, store: Store) -> None:
+    """Mark our AdmissionChecks as active whenever they are not, until cancelled."""
+    while True:
+        wait = LOOK_SECONDS
+        for raw in store.our_checks():
+            if needs_activation(raw):
+                try:
+                    await activate(client, store, raw)
+                except ApiError as error:
+                    wait = RETRY_SECONDS
+                    log.warning("%s; until it is marked as active, its queues admit nothing", error)
+        await asyncio.sleep(wait)
+
+
+def needs_activation(raw: Mapping[str, Any]) -> bool:
+    """Whether a check of ours is not marked as active."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return not any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
 
 
-async def activate(client: Client, raw: Object) -> None:
-    """Mark an AdmissionCheck as active. What fails is tried again at its next event or list."""
+async def activate(client: Client, store: Store, raw: Mapping[str, Any]) -> None:
+    """Mark an AdmissionCheck as active. Raises ApiError."""
     condition: dict[str, Any] = {
         "type": "Active",
         "status": "True",
@@ -37,15 +54,6 @@ async def activate(client: Client, raw: Object) -> None:
         if each["type"] != "Active"
     ]
     name = raw["metadata"]["name"]
-    try:
-        await client.patch(
-            paths.ADMISSION_CHECKS,
-            None,
-            name,
-            {"status": {"conditions": [*others, condition]}},
-            "status",
-        )
-    except ApiError as error:
-        log.warning("AdmissionCheck %s was not marked as active: %s", name, error)
-    else:
-        log.info("AdmissionCheck %s is active", name)
+    body = {"status": {"conditions": [*others, condition]}}
+    store.put_check(await client.patch(paths.ADMISSION_CHECKS, None, name, body, "status"))
+    log.info("AdmissionCheck %s is active", name)

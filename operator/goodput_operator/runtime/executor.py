@@ -1,9 +1,10 @@
 """Turns a plan into requests. Every action may already have been done: that is success."""
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from goodput_operator import constants as c
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 CONCURRENT_WRITES = 64
 STATUS_TRIES = 3
+_ON_PODS = (p.CreatePod, p.DeletePod)
 
 
 class Executor:
@@ -39,7 +41,6 @@ class Executor:
         self._store = store
         self._progress = progress
         self._told: dict[str, None] = {}
-        self._slots = asyncio.Semaphore(CONCURRENT_WRITES)
 
     async def execute(self, job: JobView, plan: p.Plan) -> None:
         """All of the plan, in its order. Raises ApiError at the first action that fails."""
@@ -88,19 +89,45 @@ class Executor:
 
     async def _act(self, job: JobView, actions: Iterable[p.Action]) -> None:
         """One after the other, but the pods all at once."""
-        together: list[Awaitable[None]] = []
-        for action in actions:
-            if isinstance(action, p.CreatePod | p.DeletePod):
-                together.append(self._limited(self._one(job, action)))
+        for of_pods, group in itertools.groupby(actions, lambda each: isinstance(each, _ON_PODS)):
+            if of_pods:
+                await self._at_once(job, group)
             else:
-                await _all(together)
-                together = []
-                await self._one(job, action)
-        await _all(together)
+                for action in group:
+                    await self._one(job, action)
 
-    async def _limited(self, work: Awaitable[None]) -> None:
-        async with self._slots:
-            await work
+    async def _at_once(self, job: JobView, actions: Iterable[p.Action]) -> None:
+        """In batches that double in size, until one of a batch fails, and then all the rest.
+
+        So a gang over its namespace's quota costs a request or two for each try, not a thousand
+        (the "slow start" of Kubernetes' own Job controller).
+        """
+        left, size = list(actions), 1
+        while left:
+            count = size if size < CONCURRENT_WRITES else len(left)
+            batch, left = left[:count], left[count:]
+            await self._batch(job, batch)
+            size *= 2
+
+    async def _batch(self, job: JobView, actions: Iterable[p.Action]) -> None:
+        """As many at a time as there are slots; after a failure no more are begun.
+
+        None is left running behind. Raises the first failure.
+        """
+        slots = asyncio.Semaphore(CONCURRENT_WRITES)
+        failures: list[ApiError] = []
+
+        async def begin(action: p.Action) -> None:
+            async with slots:
+                if not failures:
+                    try:
+                        await self._one(job, action)
+                    except ApiError as error:
+                        failures.append(error)
+
+        results = await asyncio.gather(*map(begin, actions), return_exceptions=True)
+        for failure in filter(None, (*results, *failures)):
+            raise failure
 
     async def _one(self, job: JobView, action: p.Action) -> None:
         match action:
@@ -240,14 +267,6 @@ class Taken(ApiError):  # noqa: N818 - beside the other refusals
     """A child's name is taken by an object that is not this job's."""
 
     kind = "taken"
-
-
-async def _all(work: list[Awaitable[None]]) -> None:
-    """Wait for all of it, then raise the first error: none is left running behind."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
 
 
 def _metadata(namespace: str, name: str, uid: str) -> dict[str, str]:

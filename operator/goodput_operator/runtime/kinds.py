@@ -1,7 +1,7 @@
 """The kinds that are listed and watched, and where each goes in the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,11 @@ class Kind:
         listed = set()
         for raw in items:
             listed.add(Identity.of(raw).name)
-            self.put(store, raw)
+            try:
+                self.put(store, raw)
+            except Exception:
+                # One object that trips a bug must not keep all the others from being seen.
+                log.exception("bug: %s %s is passed over", self.resource.plural, _name(raw))
         at = int(version) if version.isdecimal() else 0
         for identity in self.table(store).missing(listed, at):
             self.drop(store, identity)
@@ -52,7 +56,11 @@ FLAVORS = Kind(
 CHECKS = Kind(paths.ADMISSION_CHECKS, Store.put_check, Store.drop_check, lambda store: store.checks)
 JOBS = Kind(paths.TRAINING_JOBS, Store.put_job, Store.drop_job, lambda store: store.jobs)
 WORKLOADS = Kind(
-    paths.WORKLOADS, Store.put_workload, Store.drop_workload, lambda store: store.workloads
+    paths.WORKLOADS,
+    Store.put_workload,
+    Store.drop_workload,
+    lambda store: store.workloads,
+    selector=c.LABEL_JOB_UID,
 )
 PODS = Kind(
     paths.PODS, Store.put_pod, Store.drop_pod, lambda store: store.pods, selector=c.LABEL_JOB_UID
@@ -64,14 +72,14 @@ KINDS = (FLAVORS, CHECKS, NODES, JOBS, WORKLOADS, PODS)
 status speaks of is then always in the list that follows, and never taken for lost."""
 
 
-async def list_all(client: Client, store: Store) -> None:
-    """Bring the store up to date with what is there. Raises ApiError.
+async def list_all(client: Client, store: Store, namespaces: Sequence[str] = ()) -> None:
+    """Bring the store up to date with what is there, in some namespaces or all. Raises ApiError.
 
     Kueue's kinds may not be installed yet: then there are none.
     """
     for kind in KINDS:
         try:
-            items, version = await client.list_all(kind.resource, selector=kind.selector)
+            items, version = await _list(client, kind, namespaces)
         except NotFound:
             log.warning(
                 "%s.%s is not installed: jobs wait until it is",
@@ -80,3 +88,22 @@ async def list_all(client: Client, store: Store) -> None:
             )
             continue
         kind.take_list(store, items, version)
+
+
+async def _list(
+    client: Client, kind: Kind, namespaces: Sequence[str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Objects of a kind, and the version before which each of them that existed is among these."""
+    if not namespaces or not kind.resource.namespaced:
+        return await client.list_all(kind.resource, selector=kind.selector)
+    items: list[dict[str, Any]] = []
+    first = ""
+    for namespace in namespaces:
+        some, version = await client.list_all(kind.resource, namespace, kind.selector)
+        items += some
+        first = first or version
+    return items, first
+
+
+def _name(raw: Raw) -> str:
+    return "/".join(filter(None, Identity.of(raw).name))

@@ -12,6 +12,7 @@ from goodput_operator.domain.model import JobKey
 from goodput_operator.kube.client import Client
 from goodput_operator.kube.errors import ApiError
 from goodput_operator.metrics import Metrics
+from goodput_operator.runtime.checks import keep_active
 from goodput_operator.runtime.executor import Executor
 from goodput_operator.runtime.foreign_watch import list_foreign, watch_foreign
 from goodput_operator.runtime.kinds import list_all
@@ -39,7 +40,9 @@ class Operator:
         self.progress: ProgressTarget | None = None
         self.ready = False
         self._connect = connect
+        self._namespaces = config.watch_namespaces
         self._client: Client | None = None
+        self._worker: Worker | None = None
         self._last_sign = time.monotonic()
 
     @property
@@ -61,7 +64,10 @@ class Operator:
     def ailment(self) -> str | None:
         """Why the process had better be restarted; None while all is well."""
         limit = self.config.liveness_seconds
-        if self.queue.overdue > limit:
+        busy = self._worker.busy_seconds if self._worker else None
+        if busy is not None and busy > limit:
+            return f"the worker has been at the same job for {busy:.0f} s"
+        if self._worker and busy is None and self.queue.overdue > limit:
             return f"the work queue has stood still for {self.queue.overdue:.0f} s"
         if self.ready and self.silence > limit:
             return f"every stream has been silent for {self.silence:.0f} s"
@@ -79,8 +85,8 @@ class Operator:
         """
         while True:
             try:
-                await list_all(self.client, self.store)
-                version = await list_foreign(self.client, self.store)
+                await list_all(self.client, self.store, self._namespaces)
+                version = await list_foreign(self.client, self.store, self._namespaces)
             except ApiError as error:
                 log.warning("%s; listing again in %.0f s", error, LIST_RETRY_SECONDS)
                 await asyncio.sleep(LIST_RETRY_SECONDS)
@@ -94,12 +100,15 @@ class Operator:
     async def work(self, version: str) -> None:
         """Reconcile until cancelled, or until a part of it fails for good."""
         executor = Executor(self.client, self.store, lambda: self.progress)
-        worker = Worker(self.store, self.queue, executor, self.config.policy(), self.metrics)
+        policy = self.config.policy()
+        self._worker = Worker(self.store, self.queue, executor, policy, self.metrics)
         async with asyncio.TaskGroup() as group:
-            group.create_task(worker.run(), name="worker")
+            group.create_task(self._worker.run(), name="worker")
+            group.create_task(keep_active(self.client, self.store), name="admission-checks")
             group.create_task(self._relist(), name="relist")
             group.create_task(
-                watch_foreign(self.client, self.store, version, self.alive), name="foreign-pods"
+                watch_foreign(self.client, self.store, version, self.alive, self._namespaces),
+                name="foreign-pods",
             )
 
     async def _relist(self) -> None:
@@ -107,11 +116,16 @@ class Operator:
         while True:
             await asyncio.sleep(self.config.relist_seconds)
             try:
-                await list_all(self.client, self.store)
+                await list_all(self.client, self.store, self._namespaces)
             except ApiError as error:
                 log.warning("%s; listing again later", error)
             for job in list(self.store.all_jobs()):
                 self.queue.add(job.key)
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing new, and wait so long for what has begun."""
+        if self._worker is not None:
+            await self._worker.drain(seconds)
 
     async def close(self) -> None:
         """Close the client's connections."""

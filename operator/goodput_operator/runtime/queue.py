@@ -10,8 +10,10 @@ from goodput_operator.domain.restart import exponential
 Key = TypeVar("Key", bound=Hashable)
 
 RETRY_BASE = 0.2
-RETRY_MAX = 60.0
+RETRY_MAX = 30.0
 """Seconds between tries of a key that fails, doubled each time in a row."""
+RETRY_FLOOR = 5.0
+"""Seconds that a failing key waits at most before a change may have it tried again."""
 
 
 class WorkQueue(Generic[Key]):
@@ -27,11 +29,16 @@ class WorkQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
         self._failures: dict[Key, int] = {}
+        self._not_before: dict[Key, float] = {}
         self._changed = asyncio.Event()
 
     def add(self, key: Key, delay: float = 0.0) -> None:
-        """Have the key come up after ``delay`` seconds, or when it already would, if earlier."""
-        due = self._clock() + max(0.0, delay)
+        """Have the key come up after ``delay`` seconds, or when it already would, if earlier.
+
+        A key that has just failed waits a little all the same: what it did succeed in makes events
+        too, and must not have it fail again at their pace.
+        """
+        due = max(self._clock() + max(0.0, delay), self._not_before.get(key, 0.0))
         if self._due.get(key, float("inf")) <= due:
             return
         self._due[key] = due
@@ -43,17 +50,19 @@ class WorkQueue(Generic[Key]):
         """Try the key again, later each time in a row; the seconds until then."""
         times = self._failures[key] = self._failures.get(key, 0) + 1
         delay = exponential(RETRY_BASE, RETRY_MAX, times)
+        self._not_before[key] = self._clock() + min(delay, RETRY_FLOOR)
         self.add(key, delay)
         return delay
 
     def succeeded(self, key: Key) -> None:
         """The next failure is the first again."""
         self._failures.pop(key, None)
+        self._not_before.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Drop everything about a key that is gone."""
         self._due.pop(key, None)
-        self._failures.pop(key, None)
+        self.succeeded(key)
 
     async def get(self) -> tuple[Key, float]:
         """The next key that is due, and for how many seconds it has been; waits until one is."""

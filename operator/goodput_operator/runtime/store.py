@@ -50,7 +50,7 @@ class Store:
         self.pods: Table[PodView] = Table()
         self.nodes: Table[NodeView] = Table()
         self.flavors: Table[FlavorView] = Table()
-        self.checks: Table[bool] = Table()
+        self.checks: Table[Raw] = Table()
         self.foreign = ForeignUsage()
         # The same by the keys that decisions use, kept in step.
         self._jobs: dict[JobKey, JobView] = {}
@@ -91,6 +91,11 @@ class Store:
     def workload(self, key: JobKey, name: str) -> WorkloadView | None:
         """A Workload of a job."""
         return next((each for each in self._workloads.get(key, ()) if each.name == name), None)
+
+    def our_checks(self) -> list[Raw]:
+        """The AdmissionChecks that this operator answers."""
+        found = (self.checks.get(Name("", name)) for name in sorted(self._our_checks))
+        return [raw for raw in found if raw is not None]
 
     def error(self, key: JobKey) -> str | None:
         """What the API server last refused to do for a job."""
@@ -213,6 +218,11 @@ class Store:
             self._wake_placed_on(view.name)
             self._wake_waiting()
 
+    def replace_foreign_pods(self, pods: Iterable[Raw]) -> None:
+        """All pods that are not ours."""
+        self.foreign.replace(pods)
+        self._wake_waiting()
+
     def put_foreign_pod(self, raw: Raw) -> None:
         """A pod that is not ours."""
         if self.foreign.put(raw):
@@ -246,7 +256,7 @@ class Store:
         identity = Identity.of(raw)
         if self.checks.accepts(identity):
             ours = text(raw, "spec", "controllerName") == c.CHECK_CONTROLLER
-            self.checks.put(identity, ours)
+            self.checks.put(identity, raw)
             name = frozenset({identity.name.name})
             self._set_checks(self._our_checks | name if ours else self._our_checks - name)
 

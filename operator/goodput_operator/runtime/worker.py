@@ -1,5 +1,7 @@
 """Takes one key at a time: snapshot, decide, execute. One worker, so one writer."""
 
+import asyncio
+import contextlib
 import logging
 import time
 from typing import Protocol
@@ -43,28 +45,63 @@ class Worker:
         self._executor = executor
         self._policy = policy
         self._watcher = watcher
+        self._stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._began_at = 0.0
+
+    @property
+    def busy_seconds(self) -> float | None:
+        """For how long it has been at the same key; None while it is at none."""
+        return None if self._idle.is_set() else time.monotonic() - self._began_at
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing new, and wait so long for what has begun."""
+        self._stopping = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), seconds)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until drained or cancelled."""
         while True:
             key, waited = await self._queue.get()
-            job = self._store.job(key)
-            if job is None:
-                self._queue.forget(key)
-                continue
-            began = time.monotonic()
-            with job_context(key, job.status.attempt):
-                await self._work(job)
-            self._watcher.reconciled(time.monotonic() - began, waited)
+            if self._stopping:
+                return
+            self._idle.clear()
+            self._began_at = time.monotonic()
+            try:
+                await self._take(key, waited)
+            finally:
+                self._idle.set()
+
+    async def _take(self, key: JobKey, waited: float) -> None:
+        job = self._store.job(key)
+        if job is None:
+            self._queue.forget(key)
+            return
+        began = time.monotonic()
+        with job_context(key, job.status.attempt):
+            await self._work(job)
+        self._watcher.reconciled(time.monotonic() - began, waited)
 
     async def _work(self, job: JobView) -> None:
         try:
-            plan = self._decide(job.key)
-            if plan.notes or plan.actions:
-                log.debug("plan: %s", plan)
+            await self._carry_out(job)
+        except Exception:
+            # A bug must not stop the other jobs.
+            self._watcher.failed("bug")
+            delay = self._queue.failed(job.key)
+            log.exception("bug; trying again in %.1f s", delay)
+
+    async def _carry_out(self, job: JobView) -> None:
+        plan = self._decide(job.key)
+        if plan.notes or plan.actions:
+            log.debug("plan: %s", plan)
+        try:
             await self._executor.execute(job, plan)
         except Conflict as error:
             log.debug("decided on what has changed since: %s", error)
+            self._watcher.failed(error.kind)
             self._queue.failed(job.key)
             await self._executor.refresh(job)
         except ApiError as error:
@@ -72,11 +109,6 @@ class Worker:
             delay = self._queue.failed(job.key)
             log.warning("%s; trying again in %.1f s", error, delay)
             await self._show(job, error)
-        except Exception:
-            # A bug must not stop the other jobs.
-            self._watcher.failed("bug")
-            delay = self._queue.failed(job.key)
-            log.exception("bug; trying again in %.1f s", delay)
         else:
             self._finished(job.key, plan)
 
@@ -95,9 +127,10 @@ class Worker:
 
     async def _show(self, job: JobView, error: ApiError) -> None:
         """Let the job's conditions say what is refused, so that nobody has to read our log."""
-        if self._store.error(job.key) == str(error):
+        text = f"{error}; {error.remedy}" if error.remedy else str(error)
+        if self._store.error(job.key) == text:
             return
-        self._store.set_error(job.key, str(error))
+        self._store.set_error(job.key, text)
         plan = self._decide(job.key)
         current = self._store.job(job.key)
         if plan.status is None or plan.commit or current is None:
@@ -106,3 +139,4 @@ class Worker:
             await self._executor.write_status(current, plan.status)
         except ApiError as second:
             log.warning("its status was not written either: %s", second)
+            self._store.set_error(job.key, None)

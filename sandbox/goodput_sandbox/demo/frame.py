@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..sandbox import Sandbox
+from goodput_sandbox.sandbox import Sandbox
 
 
 @dataclass(frozen=True)

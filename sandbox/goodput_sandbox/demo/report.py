@@ -50,9 +50,8 @@ def outcome(
     loss: Loss, restarted: Mapping[str, Any], final: Mapping[str, Any], accuracy: float | None
 ) -> Outcome:
     """From the job as it was when the new attempt trained, and as it was in the end."""
-    ended = next(
-        (each for each in final.get("attempts", ()) if each["attempt"] == loss.attempt), {}
-    )
+    records: list[Mapping[str, Any]] = [*final.get("attempts", ()), {}]
+    ended = next(each for each in records if each.get("attempt", loss.attempt) == loss.attempt)
     progress = restarted.get("progress", {})
     placement = restarted.get("placement", {})
     return Outcome(

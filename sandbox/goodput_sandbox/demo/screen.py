@@ -25,8 +25,6 @@ class Screen:
         self._last_line = ""
 
     def __enter__(self) -> Screen:
-        if self._live:
-            self._live.__enter__()
         return self
 
     def __exit__(
@@ -35,17 +33,19 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live:
+        if self._live and self._live.is_started:
             self._live.__exit__(kind, error, trace)
 
     def say(self, message: str, style: str = "bold") -> None:
         """A line of the story; it stays."""
         stamp = f"{time.monotonic() - self._began:6.1f} s  "
-        self._console.print(Text(stamp, "dim") + Text(message, style))
+        self._console.print(Text(stamp, "dim") + Text(message, style), soft_wrap=True)
 
     def show(self, frame: Frame) -> None:
         """The newest frame: replaces the picture, or adds a line where something changed."""
         if self._live:
+            if not self._live.is_started:
+                self._live.start()
             self._live.update(_picture(frame), refresh=True)
             return
         line = _line(frame)

@@ -48,7 +48,7 @@ def test_completion_frees_the_quota_and_absorbs(world: World) -> None:
     world.run(key)
     world.finish(key)
     world.run(key)
-    assert world.job(key).phase == Phase.COMPLETE
+    assert (world.job(key).phase, world.job(key).ready) == (Phase.COMPLETE, "2/2")
     assert world.used() == 0
     assert conditions(world, key) == {"Admitted": "False", "Running": "False", "Complete": "True"}
     for name in list(world.pods):
@@ -403,3 +403,23 @@ def test_a_malformed_template_is_a_condition_and_no_crash(world: World, part: di
     assert next(iter(part)) in world.job(key).conditions[0].message
     world.run(other)
     assert world.job(other).phase == Phase.RUNNING
+
+
+def test_a_rank_that_is_not_ready_for_a_while_is_no_restart(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.pods["job-a1-worker-0"] = replace(world.pods["job-a1-worker-0"], ready=False)
+    world.run(key)
+    status = world.job(key)
+    assert (status.phase, status.reason, status.ready) == (Phase.RUNNING, "RanksNotReady", "1/2")
+    assert conditions(world, key)["Running"] == "False"
+    assert status.attempt == 1
+
+
+def test_a_rank_whose_containers_are_done_counts_as_ready(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.exit("job-a1-worker-0", 0)
+    world.pods["job-a1-worker-0"] = replace(world.pods["job-a1-worker-0"], phase="Running")
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).ready) == (Phase.RUNNING, "2/2")

@@ -1,6 +1,6 @@
 """Quantities, vectors of them, and what a pod takes from its node."""
 
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal, ROUND_UP, localcontext
 from typing import Any
 
 import pytest
@@ -127,8 +127,9 @@ def test_refuses_values_that_are_no_number(value: Any) -> None:
 )
 def test_agrees_with_decimal_arithmetic(sign: str, whole: int, fraction: str, suffix: str) -> None:
     text = f"{whole}.{fraction}" if fraction else str(whole)
-    exact = Decimal(text) * FACTORS[suffix]
-    milli = min(int((exact * 1000).quantize(Decimal(1), ROUND_UP)), MAX_UNITS * MILLI)
+    with localcontext(prec=60):
+        exact = Decimal(text) * FACTORS[suffix]
+        milli = min(int((exact * 1000).quantize(Decimal(1), ROUND_UP)), MAX_UNITS * MILLI)
     assert parse_quantity(f"{sign}{text}{suffix}") == (-milli if sign == "-" else milli)
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("sklearn")
 
 REPOSITORY = Path(__file__).parents[3]
 STEPS, EVERY, BATCH = 40, 8, 64
-DEADLINE = 120.0
+DEADLINE = 240.0
 
 pytestmark = pytest.mark.slow
 
