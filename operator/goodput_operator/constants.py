@@ -66,7 +66,6 @@ class Reason:
     # Waiting
     QUEUE_MISSING: Final = "QueueMissing"
     INVALID_SPEC: Final = "InvalidSpec"
-    WORKLOAD_CREATE_FAILED: Final = "WorkloadCreateFailed"
     WAITING_FOR_QUOTA: Final = "WaitingForQuota"
     WAITING_FOR_NODES: Final = "WaitingForNodes"
     UNSCHEDULABLE: Final = "Unschedulable"
@@ -82,9 +81,7 @@ class Reason:
     ALL_RANKS_READY: Final = "AllRanksReady"
     RANKS_NOT_READY: Final = "RanksNotReady"
     BACKING_OFF: Final = "BackingOff"
-    STOPPING: Final = "Stopping"
     SUSPENDED_BY_USER: Final = "SuspendedByUser"
-    RESUMED_BY_USER: Final = "ResumedByUser"
     EVICTED: Final = "Evicted"
     # Ends
     COMPLETED: Final = "Completed"

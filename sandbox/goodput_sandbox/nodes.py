@@ -93,7 +93,8 @@ class RealNodes:
 
         `extended_resources` are countable devices that do not exist, such as
         `{"nvidia.com/gpu": 1}`. With `wait=False` several nodes start at once; `wait_ready`
-        then has to be called, which also adds those resources.
+        then has to be called, which also adds those resources, and labels that are Kubernetes'
+        own.
         """
         if not _NAME.fullmatch(name):
             raise SandboxError(f"node name {name!r}: a-z, 0-9 and dashes, at most 40")
@@ -144,7 +145,7 @@ class RealNodes:
                 raise SandboxError(self._why_not_ready((dead or left)[0]))
             time.sleep(0.2)
         for name in names or self.names():
-            self._set_extended_resources(self.spec(name))
+            self._complete(self.spec(name))
 
     def ready(self, name: str) -> bool:
         """Whether the node has reported itself well, and nothing keeps pods off it."""
@@ -174,14 +175,19 @@ class RealNodes:
         tails = [f"{log}:\n{cleanup.tail(log, 12)}" for log in logs]
         return f"node {name} does not become ready\n" + "\n".join(tails)
 
-    def _set_extended_resources(self, spec: NodeSpec) -> None:
-        if not spec.extended_resources:
-            return
-        amounts = {k: str(v) for k, v in spec.extended_resources.items()}
-        patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
-        self._sandbox.kubectl(
-            "patch", "node", spec.name, "--subresource=status", "--type=merge", f"--patch={patch}"
-        )
+    def _complete(self, spec: NodeSpec) -> None:
+        """Add to the Node object what a kubelet can't, or forgets when it starts again."""
+        reserved = {k: v for k, v in spec.labels.items() if k not in spec.own_labels}
+        if reserved:
+            self._patch(spec.name, {"metadata": {"labels": reserved}})
+        if spec.extended_resources:
+            amounts = {k: str(v) for k, v in spec.extended_resources.items()}
+            status = {"capacity": amounts, "allocatable": amounts}
+            self._patch(spec.name, {"status": status}, "--subresource=status")
+
+    def _patch(self, name: str, patch: dict[str, Any], *options: str) -> None:
+        text = f"--patch={json.dumps(patch)}"
+        self._sandbox.kubectl("patch", "node", name, "--type=merge", text, *options)
 
     # -- images --------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 NODE_BRIDGE = "cni0"
 _NETWORK = BRIDGE_ADDRESS.rsplit(".", 2)[0]
+_RESERVED = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
 _CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 
 
@@ -32,6 +34,11 @@ class NodeSpec:
     def address(self) -> str:
         """InternalIP of the node."""
         return f"{_NETWORK}.{self.index}.1"
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """Labels that a kubelet may give itself: none of Kubernetes' own."""
+        return {k: v for k, v in self.labels.items() if not _RESERVED.search(k)}
 
     @property
     def pod_range(self) -> tuple[str, str]:
@@ -73,8 +80,8 @@ def kubelet_command(sandbox: Sandbox, spec: NodeSpec, folder: Path) -> list[str]
         f"--hostname-override={spec.name}",
         f"--node-ip={spec.address}",
     ]
-    if spec.labels:
-        labels = ",".join(f"{k}={v}" for k, v in sorted(spec.labels.items()))
+    if spec.own_labels:
+        labels = ",".join(f"{k}={v}" for k, v in sorted(spec.own_labels.items()))
         command.append(f"--node-labels={labels}")
     return command
 

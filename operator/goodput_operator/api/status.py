@@ -202,10 +202,11 @@ class TrainingJobStatus(ApiModel):
         default=None, description="Since when the job has quota but no placement."
     )
     active_seconds: float = Field(
-        default=0.0, description="Seconds spent running, in attempts that have ended."
+        default=0.0,
+        description="Seconds from the creation of the pods to the end, over all ended attempts.",
     )
     start_time: Time | None = Field(
-        default=None, description="When all ranks were running for the first time."
+        default=None, description="When the pods of the first attempt had been created."
     )
     completion_time: Time | None = Field(default=None, description="When the job was over.")
     progress: Progress | None = None

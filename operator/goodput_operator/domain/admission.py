@@ -35,9 +35,9 @@ _QUEUED_AGAIN = frozenset({"Preempted", "NodeFailures"})
 def advance(context: Context) -> Verdict:
     """One step towards the next attempt, or the reason why there is none."""
     return (
-        _suspended(context)
+        _obsolete(context)
+        or _suspended(context)
         or _gives_back(context)
-        or _obsolete(context)
         or _malformed(context)
         or _unqueued(context)
         or _missing(context)
@@ -55,6 +55,9 @@ def _suspended(context: Context) -> Verdict | None:
         return None
     workload, message = context.workload, "spec.suspend is true"
     step = _withdraw(context, workload) if workload else None
+    if step is None and workload is not None and not workload.deactivated_by_us:
+        # Somebody else had deactivated it; resuming the job is then to activate it all the same.
+        step = {"actions": (SetWorkloadActive(workload.name, False),)}
     if step is not None:
         return Verdict(Phase.STOPPING, c.Reason.SUSPENDED_BY_USER, message, **step)
     if not context.all_gone:
@@ -122,9 +125,15 @@ def _gives_back(context: Context) -> Verdict | None:
 
 
 def _obsolete(context: Context) -> Verdict | None:
-    """Delete Workloads that no longer describe the job, once nothing runs on their quota."""
+    """Delete Workloads that no longer describe the job, once nothing runs on their quota.
+
+    Their pod sets or queue are others than the job's by now, or somebody marked them as finished.
+    """
+    queue = context.job.queue or ""
     obsolete = [
-        each for each in context.workloads if each.name != context.workload_name or each.is_finished
+        each
+        for each in context.workloads
+        if each.name != context.workload_name or each.is_finished or each.queue != queue
     ]
     if not obsolete:
         return None
@@ -305,10 +314,7 @@ def _commit(context: Context, placed: Placed) -> Verdict:
         committed_at=format_micro_time(context.now),
     )
     message = f"attempt {attempt}: {context.replicas} ranks placed on {len(nodes)} nodes"
-    restarting = bool(status.attempts)
-    events = [JobEvent("Normal", c.EventReason.ADMITTED, message, key=f"a{attempt}")]
-    if restarting:
-        events = [JobEvent("Normal", c.EventReason.RESTARTING, message, key=f"a{attempt}")]
+    told = c.EventReason.RESTARTING if status.attempts else c.EventReason.GANG_PLACED
     return Verdict(
         Phase.STARTING,
         c.Reason.STARTING,
@@ -319,7 +325,7 @@ def _commit(context: Context, placed: Placed) -> Verdict:
             "restart_at": None,
             "waiting_since": None,
         },
-        events=tuple(events),
+        events=(JobEvent("Normal", told, message, key=f"a{attempt}"),),
         commit=True,
     )
 

@@ -195,10 +195,20 @@ def _start(context: Context) -> Verdict | None:
             "start_time": context.status.start_time or format_time(context.now),
         },
         events=(
+            *_admitted(workload),
             JobEvent("Normal", c.EventReason.GANG_STARTED, message, key=f"a{placement.attempt}"),
         ),
         requeue_after=context.policy.bind_seconds,
     )
+
+
+def _admitted(workload: WorkloadView) -> tuple[JobEvent, ...]:
+    """The Event of this admission; several attempts can run within one."""
+    if workload.admitted is None:
+        return ()
+    message = f"Workload {workload.name} is admitted by Kueue"
+    since = format_time(workload.admitted.since)
+    return (JobEvent("Normal", c.EventReason.ADMITTED, message, key=since),)
 
 
 def _answer(context: Context, workload: WorkloadView) -> Verdict:

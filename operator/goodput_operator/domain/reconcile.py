@@ -3,9 +3,10 @@
 It reads top to bottom:
 
 1. a job that is being deleted, or is over, starts nothing;
-2. a live attempt (a committed placement) goes on, or ends, for a reason that is recorded first;
-3. a crash may turn out to have been a lost node; a budget may be used up;
-4. without a live attempt, the job takes the next step towards one: Workload, quota, placement.
+2. a crash may turn out to have been a lost node;
+3. a live attempt (a committed placement) goes on, or ends, for a reason that is recorded first;
+4. a budget may be used up;
+5. without a live attempt, the job takes the next step towards one: Workload, quota, placement.
 
 Pods of attempts that are over are stopped along the way, whatever the step.
 """
@@ -35,8 +36,8 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
     if context.terminal:
         return ending.settle(context)
     verdict = (
-        attempt.observe(context)
-        or restart.reattribute(context)
+        restart.reattribute(context)
+        or attempt.observe(context)
         or restart.out_of_budget(context)
         or admission.advance(context)
     )

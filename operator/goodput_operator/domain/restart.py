@@ -60,7 +60,8 @@ def reattribute(context: Context) -> Verdict | None:
     """Put a crash down to a node that has turned out lost since.
 
     Ranks crash within moments of losing a peer, long before anybody notices that its node is dead.
-    Such a crash is taken back from the user's budget, and its backoff with it.
+    Such a crash is taken back from the user's budget, and its backoff with it, also when the next
+    attempt has begun meanwhile, perhaps on that very node.
     """
     record = last_record(context)
     if record is None or record.cause is not Cause.CRASH or not _recent(context, record):
@@ -90,8 +91,9 @@ def reattribute(context: Context) -> Verdict | None:
         ),
         "restart_at": None,
     }
+    phase = context.status.phase if context.placement is not None else None
     return Verdict(
-        Phase.RESTARTING,
+        phase or Phase.RESTARTING,
         Outcome.INFRASTRUCTURE_LOST.value,
         message,
         updates=updates,

@@ -23,7 +23,7 @@ RETRY_SECONDS = 2.0
 async def list_foreign(client: Client, store: Store, namespaces: Collection[str] = ()) -> str:
     """Start over from a list; the version from which to watch. Raises ApiError."""
     pods, version = await client.list_all(paths.PODS, selector=_selector(namespaces))
-    store.replace_foreign_pods(raw for raw in pods if not _is_ours(raw, namespaces))
+    store.replace_foreign_pods(_as_foreign(raw) for raw in pods if not _is_ours(raw, namespaces))
     return version
 
 
@@ -45,7 +45,7 @@ async def watch_foreign(
                 if event == "DELETED":
                     store.drop_foreign_pod(raw)
                 else:
-                    store.put_foreign_pod(raw)
+                    store.put_foreign_pod(_as_foreign(raw))
         except Expired:
             version = await _list_again(client, store, namespaces)
         except ApiError as error:
@@ -75,3 +75,8 @@ def _is_ours(raw: Mapping[str, Any], namespaces: Collection[str]) -> bool:
         and metadata.get("namespace") in namespaces
         and c.LABEL_JOB_UID in (metadata.get("labels") or {})
     )
+
+
+def _as_foreign(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without labels, by which another operator's pods would be taken for ours."""
+    return {**raw, "metadata": {**raw["metadata"], "labels": {}}}

@@ -29,7 +29,7 @@ def test_a_job_is_queued_admitted_placed_and_runs(world: World) -> None:
     assert (status.phase, status.ready, status.attempt) == (Phase.RUNNING, "2/2", 1)
     assert conditions(world, key) == {"Admitted": "True", "Running": "True"}
     assert len({pod.node for pod in world.pods_of(key)}) == 2
-    assert world.reasons(key) == ["Queued", "Admitted", "GangStarted"]
+    assert world.reasons(key) == ["Queued", "GangPlaced", "Admitted", "GangStarted"]
     assert world.workload(key).pods_ready is not None
 
 
@@ -95,7 +95,7 @@ def test_a_lost_node_restarts_the_gang_elsewhere_without_waiting_for_the_dead(wo
     assert "job-a1-worker-0" in world.pods  # stuck on the dead node, and in nobody's way
     world.report(key, step=121, durable=120, resumed_from=120)
     world.run(key)
-    assert world.reasons(key)[3:] == ["NodeLost", "Restarting", "GangStarted", "Resumed"]
+    assert world.reasons(key)[4:] == ["NodeLost", "Restarting", "GangStarted", "Resumed"]
 
 
 @pytest.mark.parametrize(
@@ -423,3 +423,84 @@ def test_a_rank_whose_containers_are_done_counts_as_ready(world: World) -> None:
     world.pods["job-a1-worker-0"] = replace(world.pods["job-a1-worker-0"], phase="Running")
     world.run(key)
     assert (world.job(key).phase, world.job(key).ready) == (Phase.RUNNING, "2/2")
+
+
+def test_a_crash_is_put_down_to_a_node_lost_after_the_next_attempt_has_begun(world: World) -> None:
+    key = world.submit(spec=job_spec(faultTolerance={"maxCrashRestarts": 1}))
+    world.run(key)
+    dead, survivor = world.pods_of(key)
+    world.exit(survivor.name, 1, "connection reset by peer")
+    world.run(key)
+    world.now += 10
+    world.run(key)
+    assert (world.job(key).attempt, world.job(key).restarts.crash) == (2, 1)
+    world.now += 30
+    world.lose(dead.node)
+    world.run(key)
+    status = world.job(key)
+    assert status.restarts.crash == 0
+    assert status.restarts.infrastructure >= 1
+    assert status.attempts[0].cause == Cause.INFRASTRUCTURE
+    assert status.phase == Phase.RUNNING
+
+
+def test_a_crash_long_before_a_node_is_lost_stays_a_crash(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    dead, survivor = world.pods_of(key)
+    world.exit(survivor.name, 1)
+    world.run(key)
+    world.now += world.policy.attribution_seconds + 1
+    world.run(key)
+    world.lose(dead.node)
+    world.run(key)
+    assert world.job(key).restarts.crash == 1
+
+
+def relabel(world: World, key, queue: str) -> None:
+    world.jobs[key] = replace(world.jobs[key], labels={c.LABEL_QUEUE: queue})
+
+
+@pytest.mark.parametrize("queue", ["", "other"], ids=["removed", "changed"])
+def test_a_queue_label_that_changes_moves_the_job_when_it_does_not_run(
+    world: World, queue: str
+) -> None:
+    key = world.submit()
+    world.run(key)
+    relabel(world, key, queue)
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING  # what runs goes on
+    world.lose(world.pods_of(key)[0].node)
+    world.run(key)
+    world.now += world.policy.node_gone_seconds + 1
+    world.run(key)
+    if queue:
+        assert world.workload(key).queue == "other"
+        assert world.job(key).phase == Phase.RUNNING
+    else:
+        assert (world.job(key).reason, world.used()) == (c.Reason.QUEUE_MISSING, 0)
+        assert not world.workloads
+
+
+def test_suspended_and_changed_before_anybody_looks_keeps_no_quota(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.edit(key, suspend=True, roles=job_spec(replicas=3).roles)
+    world.run(key)
+    assert (world.job(key).phase, world.used(), world.pods) == (Phase.SUSPENDED, 0, {})
+    world.edit(key, suspend=False)
+    world.run(key)
+    assert world.job(key).ready == "3/3"
+
+
+def test_suspend_and_resume_undoes_somebody_elses_deactivation(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    world.workloads[world.workload(key).name] = replace(world.workload(key), active=False)
+    world.run(key)
+    world.edit(key, suspend=True)
+    world.run(key)
+    assert world.job(key).phase == Phase.SUSPENDED
+    world.edit(key, suspend=False)
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING

@@ -1,6 +1,6 @@
 """Quantities, vectors of them, and what a pod takes from its node."""
 
-from decimal import Decimal, ROUND_UP, localcontext
+from decimal import ROUND_UP, Decimal, localcontext
 from typing import Any
 
 import pytest

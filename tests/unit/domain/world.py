@@ -334,7 +334,7 @@ class World:
                 uid=f"uid-{name}",
                 resource_version="",
                 owner_uid=self.jobs[key].uid,
-                queue="queue",
+                queue=self.jobs[key].queue or "",
                 active=True,
                 deleting=False,
                 created_at=self.now,

@@ -133,7 +133,7 @@ def test_ranks_that_are_alike_use_as_few_racks_as_there_can_be(case: Case) -> No
 
 def is_plain(case: Case, node: str) -> bool:
     """A node whose use leaves no accelerator idle that others could have had."""
-    return not case.free[node].get("nvidia.com/gpu")
+    return case.free[node].get("nvidia.com/gpu") <= 0
 
 
 def room_by_rack(case: Case, group: RankGroup, nodes: Iterable[str]) -> dict[str, int]:
