@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SANDBOX ?= dev
+SIMULATED ?= 8
+REAL ?= 0
 export PYTHONPATH := operator:sandbox
 
 .PHONY: help
@@ -29,8 +31,9 @@ demo: install ## Train on three real nodes, kill one, and watch the job resume f
 	@$(BIN)/python -m goodput_sandbox.demo
 
 .PHONY: sandbox-up
-sandbox-up: install ## Start a cluster with Kueue on this machine (SANDBOX=name, default dev)
-	@$(BIN)/python -m goodput_sandbox up --name $(SANDBOX)
+sandbox-up: install ## Start a cluster with Kueue and the operator (SANDBOX=dev SIMULATED=8 REAL=0)
+	@$(BIN)/python -m goodput_sandbox up --name $(SANDBOX) --simulated-nodes $(SIMULATED) \
+		--real-nodes $(REAL) --operator
 
 .PHONY: sandbox-down
 sandbox-down: install ## Stop it, and leave nothing behind

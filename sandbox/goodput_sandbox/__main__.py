@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from . import build
+from . import build, operator_process
 from .lifecycle import say
 from .options import SandboxError, SandboxOptions, sandboxes_root
 from .sandbox import Sandbox
@@ -29,10 +29,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="goodput_sandbox", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
-    named.add_argument("--name", default="demo", help="which sandbox (default: demo)")
+    named.add_argument("--name", default="dev", help="which sandbox (default: dev)")
     up = commands.add_parser("up", parents=[named], help="start a sandbox")
     up.add_argument("--simulated-nodes", type=int, default=0, metavar="N")
     up.add_argument("--real-nodes", type=int, default=0, metavar="N")
+    up.add_argument("--operator", action="store_true", help="start the operator in it too")
     up.add_argument("--rootless", action="store_true", help="do as if not root")
     up.add_argument("--owner-pid", type=int, help="take it down when this process has gone")
     up.set_defaults(run=_up)
@@ -52,6 +53,8 @@ def _up(args: argparse.Namespace) -> int:
         simulated_nodes=args.simulated_nodes, real_nodes=args.real_nodes, rootless=args.rootless
     )
     sandbox.up(options, owner_pid=args.owner_pid)
+    if args.operator and not sandbox.processes.alive(operator_process.PROCESS):
+        operator_process.start_operator(sandbox)
     print(f"export KUBECONFIG={sandbox.kubeconfig}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from .options import BRIDGE_ADDRESS, BRIDGE_PREFIX, CLUSTER_DOMAIN, SandboxError
 if TYPE_CHECKING:
     from .sandbox import Sandbox
 
+NODE_CPUS = 2
 NODE_BRIDGE = "cni0"
 _NETWORK = BRIDGE_ADDRESS.rsplit(".", 2)[0]
 _RESERVED = re.compile(r"(^|\.)(kubernetes|k8s)\.io/")
@@ -110,6 +112,8 @@ def kubelet_config(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
+        # Each sees all processors of the machine; a node of two makes gangs spread as they would.
+        "systemReserved": {"cpu": str(max(0, (os.cpu_count() or 1) - NODE_CPUS))},
         "failCgroupV1": False,
         "failSwapOn": False,
         "evictionHard": {},

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .sandbox import Sandbox
 
 PROCESS = "goodput-operator"
-PROGRESS_PORT = 8445
-HEALTH_PORT = 8090
 
 
 def start_operator(
@@ -23,15 +21,15 @@ def start_operator(
 
     ``settings`` are further ``GOODPUT_*`` variables. Its log is ``sandbox.log(name)``.
     """
-    address = f"{sandbox.inside_address}:{PROGRESS_PORT}"
+    address = f"{sandbox.inside_address}:{sandbox.ports.operator_progress}"
     environment = {
         "PYTHONPATH": str(REPOSITORY / "operator"),
         "PYTHONUNBUFFERED": "1",
         "GOODPUT_KUBECONFIG": str(sandbox.operator_kubeconfig()),
-        "GOODPUT_PROGRESS_LISTEN": f"{sandbox.inside_address}:{PROGRESS_PORT}",
+        "GOODPUT_PROGRESS_LISTEN": address,
         "GOODPUT_PROGRESS_ADDRESS": address,
         "GOODPUT_PROGRESS_STATUS_INTERVAL_SECONDS": "1",
-        "GOODPUT_HEALTH_LISTEN": f"127.0.0.1:{HEALTH_PORT}",
+        "GOODPUT_HEALTH_LISTEN": f"127.0.0.1:{sandbox.ports.operator_health}",
         "GOODPUT_LOG_FORMAT": "text",
         **(settings or {}),
     }

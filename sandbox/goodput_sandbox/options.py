@@ -86,3 +86,5 @@ class Ports:
     kueue_webhook: int = 9443
     kueue_metrics: int = 8443
     kueue_health: int = 8081
+    operator_progress: int = 8445
+    operator_health: int = 8090

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from goodput_sandbox.operator_process import HEALTH_PORT, stop_operator
+from goodput_sandbox.operator_process import stop_operator
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Tenant, kueue
 
@@ -306,7 +306,7 @@ def test_a_quota_that_forbids_pods_is_a_condition(tenant: Tenant) -> None:
 
 
 def metrics(sandbox: Sandbox) -> dict[tuple[str, str, str], float]:
-    port = sandbox.forward(HEALTH_PORT)
+    port = sandbox.forward(sandbox.ports.operator_health)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return {

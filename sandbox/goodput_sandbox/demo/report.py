@@ -39,6 +39,8 @@ class Outcome:
     crash_restarts: int
     infrastructure_restarts: int
     accuracy: float | None
+    nodes: int
+    """Nodes over which the last attempt was spread."""
 
     @property
     def redone(self) -> int | None:
@@ -65,6 +67,7 @@ def outcome(
         crash_restarts=final.get("restarts", {}).get("crash", 0),
         infrastructure_restarts=final.get("restarts", {}).get("infrastructure", 0),
         accuracy=accuracy,
+        nodes=len(placement.get("nodes", ())),
     )
 
 
@@ -87,6 +90,8 @@ def shortcomings(result: Outcome, trained: bool) -> list[str]:
         )
     if not trained:
         return found
+    if result.nodes < 2:
+        found.append("the ranks were not on two nodes: no collective crossed a network")
     if result.resumed_from is None:
         found.append("training did not resume from a checkpoint")
     elif result.resumed_from < result.loss.durable_step:
