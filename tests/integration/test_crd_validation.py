@@ -415,7 +415,7 @@ def test_defaults_are_applied_and_unknown_fields_of_the_template_kept(clean: Kub
     assert pod(stored)["restartPolicy"] == "Never"
     assert stored["spec"]["suspend"] is False
     assert stored["spec"]["framework"] == "Plain"
-    assert stored["spec"]["podRetention"] == "Failed"
+    assert stored["spec"]["podRetention"] == "All"
     assert checkpoint(stored)["intervalSeconds"] == 600
     assert stored["spec"]["faultTolerance"] == {
         "restartScope": "Gang",

@@ -31,7 +31,7 @@ def test_a_job_is_admitted_runs_and_completes(tenant: Tenant, check: bool) -> No
     assert status["attempt"] == 1
     tenant.eventually(lambda: tenant.used_gpus() == 0, "quota given back")
     events = tenant.events(job)
-    assert [e for e in events if e != "Admitted"] == ["Queued", "GangStarted", "Completed"]
+    assert events == ["Queued", "GangPlaced", "Admitted", "GangStarted", "Completed"]
     workload = tenant.get("workloads.kueue.x-k8s.io")[0]
     finished = [c for c in workload["status"]["conditions"] if c["type"] == "Finished"]
     assert (finished[0]["status"], finished[0]["reason"]) == ("True", "Succeeded")

@@ -63,13 +63,20 @@ def reattribute(context: Context) -> Verdict | None:
     Such a crash is taken back from the user's budget, and its backoff with it, also when the next
     attempt has begun meanwhile, perhaps on that very node.
     """
-    record = last_record(context)
-    if record is None or record.cause is not Cause.CRASH or not _recent(context, record):
-        return None
     nodes = context.snapshot.nodes
-    lost = tuple(name for name in record.nodes if (node := nodes.get(name)) is None or node.lost)
-    if not lost:
-        return None
+    for record in context.status.attempts:
+        if record.cause is not Cause.CRASH or not _recent(context, record):
+            continue
+        lost = tuple(
+            name for name in record.nodes if (node := nodes.get(name)) is None or node.lost
+        )
+        if lost:
+            return _taken_back(context, record, lost)
+    return None
+
+
+def _taken_back(context: Context, record: AttemptRecord, lost: tuple[str, ...]) -> Verdict:
+    nodes = context.snapshot.nodes
     told = "; ".join(describe_loss(name, nodes.get(name)) for name in lost[:3])
     message = f"{told}, which explains why {record.message}"
     revised = record.model_copy(
@@ -82,7 +89,9 @@ def reattribute(context: Context) -> Verdict | None:
     )
     restarts = context.status.restarts
     updates: dict[str, Any] = {
-        "attempts": (*context.status.attempts[:-1], revised),
+        "attempts": tuple(
+            revised if each.attempt == record.attempt else each for each in context.status.attempts
+        ),
         "restarts": restarts.model_copy(
             update={
                 "crash": max(0, restarts.crash - 1),
