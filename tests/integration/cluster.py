@@ -92,6 +92,7 @@ class Tenant:
         queue: str = "main",
         priority: str | None = None,
         annotations: dict[str, str] | None = None,
+        pod_spec: Manifest | None = None,
         **spec: Any,
     ) -> str:
         """A job of one role; ``annotations`` script its simulated pods."""
@@ -105,7 +106,7 @@ class Tenant:
         }
         template = {
             "metadata": {"annotations": annotations or {}},
-            "spec": {"containers": [container]},
+            "spec": {"containers": [container], **(pod_spec or {})},
         }
         self.apply(
             {

@@ -98,6 +98,81 @@ def test_a_stopped_queue_evicts_and_takes_back(tenant: Tenant) -> None:
     assert status["restarts"] == NO_RESTARTS
 
 
+def test_somebody_elses_deactivation_is_told_and_undone_by_suspend_and_resume(
+    tenant: Tenant,
+) -> None:
+    tenant.nodes(2)
+    tenant.queue(2)
+    job = tenant.submit()
+    tenant.wait(job, "Running")
+    workload = tenant.get("workloads.kueue.x-k8s.io")[0]["metadata"]["name"]
+    tenant.sandbox.kubectl(
+        *("patch", "workload.kueue.x-k8s.io", workload, "-n", tenant.name, "--type=merge"),
+        '--patch={"spec": {"active": false}}',
+    )
+    tenant.wait(job, "Pending", reason="Deactivated")
+    assert tenant.pods(job) == []
+    tenant.patch(job, {"suspend": True})
+    tenant.wait(job, "Suspended")
+    tenant.patch(job, {"suspend": False})
+    tenant.wait(job, "Running", attempt=2)
+
+
+def test_a_gang_that_cannot_bind_is_withdrawn_and_planned_without_that_node(
+    tenant: Tenant,
+) -> None:
+    mine = tenant.nodes(3)
+    tenant.queue(2)
+    # The planner does not know about this pod's dislike of company; kube-scheduler does.
+    dislike = {
+        "labelSelector": {"matchExpressions": [{"key": "goodput.dev/job", "operator": "Exists"}]},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [dislike]}}
+    tenant.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "hermit", "namespace": tenant.name},
+            "spec": {
+                "nodeName": mine[0],
+                "affinity": affinity,
+                "containers": [{"name": "c", "image": "other"}],
+            },
+        }
+    )
+    tenant.eventually(
+        lambda: tenant.get("pods", "hermit")[0]["status"]["phase"] == "Running", "hermit"
+    )
+    job = tenant.submit()
+    tenant.eventually(lambda: "Unschedulable" in tenant.events(job), "withdrawn", 30)
+    status = tenant.wait(job, "Running", timeout=30)
+    assert nodes_of(tenant, job) == set(mine[1:])
+    assert status["restarts"] == NO_RESTARTS
+    assert status["attempts"][0]["outcome"] == "Unschedulable"
+
+
+def test_a_changed_queue_label_moves_a_waiting_job(tenant: Tenant) -> None:
+    tenant.nodes(2)
+    tenant.queue(2)
+    job = tenant.submit(queue="nowhere")
+    tenant.eventually(lambda: tenant.status(job).get("reason") == "Inadmissible", "condition", 10)
+    tenant.sandbox.kubectl(
+        *("label", "trainingjob", job, "-n", tenant.name, "--overwrite"),
+        "kueue.x-k8s.io/queue-name=main",
+    )
+    tenant.wait(job, "Running")
+    assert len(tenant.get("workloads.kueue.x-k8s.io")) == 1
+
+
+def test_a_priority_class_of_kubernetes_gives_the_workload_its_priority(tenant: Tenant) -> None:
+    tenant.nodes(1)
+    tenant.queue(1)
+    job = tenant.submit(replicas=1, pod_spec={"priorityClassName": "system-node-critical"})
+    tenant.wait(job, "Running")
+    assert tenant.get("workloads.kueue.x-k8s.io")[0]["spec"]["priority"] > 1_000_000
+
+
 def test_a_deleted_job_leaves_nothing(tenant: Tenant) -> None:
     tenant.nodes(2)
     tenant.queue(2)

@@ -37,6 +37,13 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
         "jsonPath": ".status.checkpoint.step",
         "priority": 1,
     },
+    {
+        "name": "Saved",
+        "type": "date",
+        "jsonPath": ".status.checkpoint.savedAt",
+        "description": "Age of the newest durable checkpoint.",
+        "priority": 1,
+    },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 

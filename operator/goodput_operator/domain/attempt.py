@@ -3,12 +3,13 @@
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.api.status import Cause, ExcludedNode, Outcome, Phase
-from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.api.status import Cause, Outcome, Phase
+from goodput_operator.api.times import format_micro_time, format_time
 from goodput_operator.domain import failures, restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
 from goodput_operator.domain.model import PodView, WorkloadView
+from goodput_operator.domain.placement import codec
 from goodput_operator.domain.plan import (
     Action,
     AnswerChecks,
@@ -27,7 +28,8 @@ def observe(context: Context) -> Verdict | None:
     if context.placement is None:
         return None
     return (
-        _succeeded(context)
+        _unreadable(context)
+        or _succeeded(context)
         or _deadline(context)
         or _asked_to_stop(context)
         or _failed(context)
@@ -35,6 +37,16 @@ def observe(context: Context) -> Verdict | None:
         or _start(context)
         or _running(context)
     )
+
+
+def _unreadable(context: Context) -> Verdict | None:
+    """Somebody has edited the placement: no pod can be told by it any more."""
+    try:
+        codec.decode(context.status.placement) if context.status.placement else None
+    except ValueError as error:
+        message = f"status.placement cannot be read: {error}"
+        return _stop(context, Outcome.EVICTED, c.EventReason.POD_LOST, message)
+    return None
 
 
 def _succeeded(context: Context) -> Verdict | None:
@@ -133,7 +145,14 @@ def _cannot_bind(context: Context) -> Verdict | None:
     )
     updates: dict[str, Any] = {
         **ended(context, Outcome.UNSCHEDULABLE, message),
-        "excluded_nodes": _excluded(context, late),
+        "excluded_nodes": restart.excluded(
+            context,
+            {
+                each.pinned_node: each.unschedulable_message or "not bound"
+                for each in late
+                if each.pinned_node
+            },
+        ),
         "placement_failures": tries,
         "restart_at": format_micro_time(context.now + wait),
     }
@@ -149,23 +168,6 @@ def _cannot_bind(context: Context) -> Verdict | None:
         ),
         commit=True,
     )
-
-
-def _excluded(context: Context, late: list[PodView]) -> tuple[ExcludedNode, ...]:
-    until = format_time(context.now + context.policy.exclusion_seconds)
-    found = {
-        each.node: each
-        for each in context.status.excluded_nodes
-        if parse_time(each.until) > context.now
-    }
-    for pod in late:
-        if pod.pinned_node:
-            found[pod.pinned_node] = ExcludedNode(
-                node=pod.pinned_node,
-                message=(pod.unschedulable_message or "not bound")[:512],
-                until=until,
-            )
-    return tuple(found[name] for name in sorted(found))
 
 
 def _start(context: Context) -> Verdict | None:

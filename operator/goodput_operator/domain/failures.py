@@ -14,11 +14,11 @@ from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import NodeView, PodView
 
 _KUBELET_REASONS = frozenset(
-    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity"}
+    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
 )
 """Pod ``status.reason`` set by a kubelet or controller that ended or refused the pod."""
-_KUBELET_PREFIXES = ("OutOf", "Unexpected")
-"""``OutOfcpu``, ``OutOfnvidia.com/gpu``, ``UnexpectedAdmissionError``."""
+_REFUSALS = ("OutOf", "Unexpected", "NodeAffinity", "Topology", "PodOS")
+"""A kubelet did not take the pod: ``OutOfcpu``, ``UnexpectedAdmissionError``, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Failure:
     message: str
     """Names the rank, its node and what was seen."""
     lost_nodes: tuple[str, ...] = ()
+    refused_by: str | None = None
+    """The node whose kubelet refused the pod: it would do so again."""
 
 
 def find_failure(context: Context) -> Failure | None:
@@ -77,6 +79,7 @@ def _lost_pods(context: Context) -> Failure | None:
                 Cause.INFRASTRUCTURE,
                 c.EventReason.POD_LOST,
                 f"rank {_name(rank)} (pod {pod.name} on node {pod.node}) was lost: {reason}",
+                refused_by=pod.node if pod.status_reason.startswith(_REFUSALS) else None,
             )
     placement = context.placement
     if placement is not None and placement.created_at is not None:
@@ -100,7 +103,7 @@ def _disrupted(pod: PodView) -> str | None:
         return "somebody deleted its pod"
     if pod.phase != "Failed":
         return None
-    if pod.status_reason in _KUBELET_REASONS or pod.status_reason.startswith(_KUBELET_PREFIXES):
+    if pod.status_reason in _KUBELET_REASONS or pod.status_reason.startswith(_REFUSALS):
         return f"{pod.status_reason}: {pod.status_message}".rstrip(": ")
     if not any(each.exit_code for each in pod.exits):
         return "its containers' end was not seen"

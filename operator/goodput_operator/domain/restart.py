@@ -1,16 +1,22 @@
 """Budgets and backoff: whether a gang starts again, and when."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Backoff
-from goodput_operator.api.status import AttemptRecord, Cause, Outcome, Phase
+from goodput_operator.api.status import AttemptRecord, Cause, ExcludedNode, Outcome, Phase
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended, over
 from goodput_operator.domain.failures import Failure, describe_loss
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.verdict import Verdict
+
+SHORT_SECONDS = 60.0
+"""An attempt that is lost sooner than this has not lasted."""
+MAX_EXCLUSION = 512
+"""Characters of why a node is left out."""
 
 _OUTCOME = {
     Cause.CRASH: Outcome.CRASHED,
@@ -30,26 +36,72 @@ def exponential(base: float, maximum: float, times: int) -> float:
 def after_failure(context: Context, failure: Failure) -> Verdict:
     """The commit that ends the live attempt because of a failure, and sets when the next may start.
 
-    Whether the budget allows a next one is decided afterwards, in ``out_of_budget``.
+    Whether the budget allows a next one is decided afterwards, in ``out_of_budget``. An attempt
+    that had no pods yet is ended too, but it was no restart, and counts against nothing.
     """
-    placement = context.placement
-    attempt = placement.attempt if placement else context.status.attempt
-    updates = ended(
-        context, _OUTCOME[failure.cause], failure.message, failure.cause, failure.lost_nodes
+    begun = bool(context.live_pods) or (
+        context.placement is not None and context.placement.created_at is not None
     )
-    wait = 0.0
-    if failure.cause is Cause.CRASH:
-        wait = _crash_wait(context.spec.fault_tolerance.crash_backoff, updates["restarts"].crash)
+    updates = ended(
+        context,
+        _OUTCOME[failure.cause],
+        failure.message,
+        failure.cause if begun else None,
+        failure.lost_nodes,
+    )
+    wait = _wait(context, failure, updates)
     updates["restart_at"] = format_micro_time(context.now + wait) if wait else None
-    events = (JobEvent("Warning", failure.event, failure.message, key=f"a{attempt}"),)
+    if failure.refused_by is not None:
+        updates["excluded_nodes"] = excluded(context, {failure.refused_by: failure.message})
+    key = f"a{context.status.attempt}"
     return Verdict(
         Phase.RESTARTING,
         _OUTCOME[failure.cause].value,
         failure.message,
         updates=updates,
-        events=events,
+        events=(JobEvent("Warning", failure.event, failure.message, key=key),),
         commit=True,
     )
+
+
+def excluded(context: Context, failed: Mapping[str, str]) -> tuple[ExcludedNode, ...]:
+    """The nodes to leave out of the next placements: those that have failed now, with what they
+    said, and those whose time is not over."""
+    until = format_time(context.now + context.policy.exclusion_seconds)
+    found = {
+        each.node: each
+        for each in context.status.excluded_nodes
+        if parse_time(each.until) > context.now
+    }
+    for node, message in failed.items():
+        found[node] = ExcludedNode(node=node, message=message[:MAX_EXCLUSION], until=until)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _wait(context: Context, failure: Failure, updates: Mapping[str, Any]) -> float:
+    """Seconds until the next attempt.
+
+    Infrastructure restarts at once, unless attempts in a row did not last: then something is wrong
+    that another restart does not mend, and pods must not be created in a storm.
+    """
+    if failure.cause is Cause.CRASH:
+        return _crash_wait(context.spec.fault_tolerance.crash_backoff, updates["restarts"].crash)
+    # A lost node explains itself and is not used again, so one more is allowed at once.
+    times = _short(context) - (1 if failure.lost_nodes else 0)
+    return exponential(
+        context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, times
+    )
+
+
+def _short(context: Context) -> int:
+    """How many attempts in a row, before the one that ends now, were lost soon after they began."""
+    count = 0
+    for record in reversed(context.status.attempts):
+        lasted = parse_time(record.ended_at) - parse_time(record.placed_at)
+        if record.outcome is not Outcome.INFRASTRUCTURE_LOST or lasted > SHORT_SECONDS:
+            break
+        count += 1
+    return count
 
 
 def _crash_wait(backoff: Backoff, crashes: int) -> float:

@@ -157,6 +157,7 @@ def test_names_columns_and_subresource() -> None:
         "Attempt": ".status.attempt",
         "Step": ".status.progress.step",
         "Checkpoint": ".status.checkpoint.step",
+        "Saved": ".status.checkpoint.savedAt",
         "Age": ".metadata.creationTimestamp",
     }
 

@@ -504,3 +504,53 @@ def test_suspend_and_resume_undoes_somebody_elses_deactivation(world: World) -> 
     world.edit(key, suspend=False)
     world.run(key)
     assert world.job(key).phase == Phase.RUNNING
+
+
+def test_losing_a_node_before_any_pod_exists_is_no_restart(world: World) -> None:
+    key = world.submit()
+    while world.job(key).placement is None:
+        world.step(key)
+        if world.job(key).placement is None:
+            world.play()
+    world.lose(world.job(key).placement.nodes[0])
+    world.run(key)
+    status = world.job(key)
+    assert status.phase == Phase.RUNNING
+    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 0}
+
+
+def test_pods_that_somebody_keeps_deleting_are_not_made_in_a_storm(world: World) -> None:
+    key = world.submit()
+    began = world.now
+    while world.now < began + 600:
+        world.run(key)
+        for pod in world.pods_of(key):
+            del world.pods[pod.name]
+        world.now += 1
+    assert 3 <= world.job(key).attempt <= 10
+    assert world.job(key).restarts.crash == 0
+
+
+def test_a_node_that_refuses_a_pod_is_left_out(world: World) -> None:
+    key = world.submit(spec=job_spec(replicas=1))
+    world.run(key)
+    pod = world.pods_of(key)[0]
+    world.pods[pod.name] = replace(
+        pod, phase="Failed", ready=False, status_reason="UnexpectedAdmissionError"
+    )
+    world.run(key)
+    status = world.job(key)
+    assert (status.attempt, status.restarts.infrastructure) == (2, 1)
+    assert world.pods_of(key)[0].node != pod.node
+    assert [each.node for each in status.excluded_nodes] in ([pod.node], [])
+
+
+def test_a_placement_that_somebody_has_broken_is_replaced(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    job = world.jobs[key]
+    roles = (job.status.placement.roles[0].model_copy(update={"nodes": "7*x"}),)
+    broken = job.status.placement.model_copy(update={"roles": roles})
+    world.jobs[key] = replace(job, status=job.status.model_copy(update={"placement": broken}))
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
