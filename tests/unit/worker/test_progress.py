@@ -184,7 +184,7 @@ def test_without_the_operator_everything_is_a_no_op(tmp_path: Path) -> None:
     assert not part.exists()
     assert not worker.stop_requested
     worker.close()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_on_a_laptop_running_again_resumes(tmp_path: Path) -> None:
