@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     """The cluster of this test run; taken down also if the run is killed."""
-    cluster = Sandbox("tests")
+    cluster = Sandbox(os.environ.get("GOODPUT_TEST_SANDBOX", "tests"))
     cluster.up(SandboxOptions(), owner_pid=os.getpid())
     yield cluster
     cluster.down()
