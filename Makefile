@@ -77,6 +77,10 @@ test-unit: install ## The pure core and the edges: seconds, no cluster
 test-integration: install ## On a real control plane with Kueue, and on real nodes when root
 	@$(BIN)/pytest tests/integration
 
+.PHONY: test-extended
+test-extended: install ## Killed between any two writes, silent nodes, requests counted: a quarter of an hour
+	@$(BIN)/pytest tests/integration -m extended
+
 .PHONY: bench
 bench: install ## Benchmarks of the pure core: ratios and counts
 	@$(BIN)/python bench/placement.py

@@ -85,7 +85,6 @@ async def _serve(operator: Operator, stop: asyncio.Event) -> None:
             server = progress_server(operator, operator.config.progress_address)
             await server.start()
             stack.push_async_callback(server.stop)
-            operator.progress = ProgressTarget(operator.config.progress_address, server.ca_pem)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(operator.work(version), name="work")
@@ -125,6 +124,10 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 def progress_server(operator: Operator, address: str) -> ProgressServer:
     """The progress endpoint, wired to the operator's store and client."""
     config = operator.config
+
+    def trust(pem: str) -> None:
+        operator.progress = ProgressTarget(address, pem)
+
     host, _, port = config.progress_listen.rpartition(":")
     return ProgressServer(
         ProgressConfig(
@@ -133,11 +136,13 @@ def progress_server(operator: Operator, address: str) -> ProgressServer:
             listen_host=host.strip("[]"),
             listen_port=int(port),
             interval_seconds=config.progress_status_interval_seconds,
+            certificate_seconds=config.progress_certificate_seconds,
         ),
         operator.store,
         operator.client,
         on_outcome=operator.metrics.reported,
         on_applied=operator.store.put_job,
+        on_trust=trust,
     )
 
 

@@ -14,6 +14,8 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
@@ -22,6 +24,8 @@ PREFIX = "GOODPUT_"
 FILE_VARIABLE = "GOODPUT_CONFIG"
 
 MAX_PORT = 65_535
+MIN_POLLS = 3
+"""A Lease must be seen so many times before it can be stale."""
 
 
 def _port_in_range(address: str) -> str:
@@ -44,6 +48,7 @@ HostPort = Annotated[
 ]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class ConfigError(Exception):
@@ -73,6 +78,9 @@ class Config(BaseModel):
     progress_status_interval_seconds: Positive = Field(
         default=30.0, description="How often progress that is not durable reaches the status."
     )
+    progress_certificate_seconds: Positive = Field(
+        default=3600.0, description="How often the endpoint's certificates are looked after."
+    )
     health_listen: HostPort = Field(
         default="0.0.0.0:8080", description="Where /healthz, /readyz and /metrics are served."
     )
@@ -96,7 +104,27 @@ class Config(BaseModel):
     restart_grace_seconds: int = Field(default=DEFAULT_POLICY.restart_grace_seconds, ge=0)
     attribution_seconds: Positive = DEFAULT_POLICY.attribution_seconds
     node_gone_seconds: Positive = DEFAULT_POLICY.node_gone_seconds
+    settle_seconds: NotNegative = DEFAULT_POLICY.settle_seconds
+    silence_window_seconds: Positive = DEFAULT_POLICY.silence_window_seconds
+    silence_hold_seconds: NotNegative = DEFAULT_POLICY.silence_hold_seconds
     recheck_seconds: Positive = DEFAULT_POLICY.recheck_seconds
+    lease_poll_seconds: Positive = Field(
+        default=5.0, description="How often node Leases are listed, if they are."
+    )
+    lease_timeout_seconds: Positive | None = Field(
+        default=None,
+        validate_default=False,
+        description="A node that has not renewed its Lease for so long is lost; not looked at "
+        "when absent. At least three times GOODPUT_LEASE_POLL_SECONDS.",
+    )
+
+    @field_validator("lease_timeout_seconds")
+    @classmethod
+    def _long_enough(cls, timeout: float | None, info: ValidationInfo) -> float | None:
+        poll = info.data.get("lease_poll_seconds", 0.0)
+        if timeout is not None and timeout < MIN_POLLS * poll:
+            raise ValueError(f"shorter than {MIN_POLLS} times the {poll:g} s between two looks")
+        return timeout
 
     def policy(self) -> Policy:
         """The settings that decisions depend on."""

@@ -83,6 +83,14 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     async def check(event: Mapping[str, Any], **_: Any) -> None:
         _take(operator, kinds.CHECKS, event)
 
+    @kopf.on.event("", "v1", "persistentvolumeclaims", registry=registry)
+    async def claim(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.CLAIMS, event)
+
+    @kopf.on.event("", "v1", "persistentvolumes", registry=registry)
+    async def volume(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.VOLUMES, event)
+
     return registry
 
 

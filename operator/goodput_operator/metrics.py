@@ -24,8 +24,13 @@ class Metrics:
         jobs: Callable[[], Iterable[JobView]],
         depth: Callable[[], int],
         overdue: Callable[[], float],
+        silence: Callable[[], tuple[int, bool]] = lambda: (0, False),
     ) -> None:
-        """``jobs``, ``depth`` and ``overdue`` are asked at each scrape."""
+        """All are asked at each scrape.
+
+        ``silence``: how many nodes nobody hears from, and whether they are so many that nothing is
+        restarted for them.
+        """
         self.registry = CollectorRegistry()
         self._reconcile = Histogram(
             "goodput_operator_reconcile_seconds",
@@ -65,6 +70,7 @@ class Metrics:
         )
         self.registry.register(_Jobs(jobs))
         self.registry.register(_Queue(depth, overdue))
+        self.registry.register(_Silence(silence))
 
     def reconciled(self, seconds: float, waited: float) -> None:
         """A job was worked on for so long, after it had been due for so long."""
@@ -101,6 +107,23 @@ class _Queue(Collector):
             "goodput_operator_queue_overdue_seconds",
             "For how long the oldest job in the queue has been due.",
             value=self._overdue(),
+        )
+
+
+class _Silence(Collector):
+    def __init__(self, silence: Callable[[], tuple[int, bool]]) -> None:
+        self._silence = silence
+
+    def collect(self) -> Iterator[Metric]:
+        """Nodes that are silent, and what follows from it."""
+        nodes, held = self._silence()
+        yield GaugeMetricFamily(
+            "goodput_operator_silent_nodes", "Nodes that nobody hears from.", value=nodes
+        )
+        yield GaugeMetricFamily(
+            "goodput_operator_cluster_silent",
+            "1 while most nodes have fallen silent at once, and no job is restarted for it.",
+            value=int(held),
         )
 
 

@@ -42,6 +42,7 @@ def install(sandbox: Sandbox, options: SandboxOptions) -> None:
     merged = configuration(settings, sandbox, options)
     (folder / "config.yaml").write_text(yaml.safe_dump(merged))
     _apply(sandbox, [d for d in documents if d["kind"] != "ConfigMap"])
+    _wait_served(sandbox)
     start(sandbox)
 
 
@@ -105,6 +106,20 @@ def with_urls(node: Any, base: str, ca: str) -> Any:
     bundle = base64.b64encode(ca.encode()).decode()
     config = {"url": base + service.get("path", "/"), "caBundle": bundle}
     return {**node, "clientConfig": config}
+
+
+def _wait_served(sandbox: Sandbox) -> None:
+    """Wait until Kueue's kinds are served: it ends at once where one that it needs is not yet."""
+
+    def served() -> bool:
+        try:
+            listed = json.loads(sandbox.kubectl("get", "--raw", "/apis/kueue.x-k8s.io/v1beta2"))
+        except SandboxError:
+            return False
+        kinds = {each["kind"] for each in listed["resources"]}
+        return {"Workload", "LocalQueue", "ClusterQueue", "ResourceFlavor"} <= kinds
+
+    sandbox.wait_until(served, 60, "Kueue's kinds are not served", "kube-apiserver")
 
 
 def start(sandbox: Sandbox) -> int:

@@ -2,7 +2,7 @@
 
 Their pods run until they are deleted; annotations on a pod script its end:
 `sandbox.goodput.dev/complete-after: "30s"`, `sandbox.goodput.dev/fail-exit-code: "137"` and
-with that `sandbox.goodput.dev/fail-after: "10s"`.
+with that `sandbox.goodput.dev/fail-after: "10s"` and `sandbox.goodput.dev/fail-message`.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ class Kubectl:
     """kubectl as an administrator; nothing raises for an exit status."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._argv = [str(sandbox.binaries / "kubectl"), f"--kubeconfig={sandbox.kubeconfig}"]
+        self.argv = [str(sandbox.binaries / "kubectl"), f"--kubeconfig={sandbox.kubeconfig}"]
 
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """``kubectl ARGUMENTS``."""
         return subprocess.run(
-            [*self._argv, *arguments], input=stdin, capture_output=True, text=True, timeout=90
+            [*self.argv, *arguments], input=stdin, capture_output=True, text=True, timeout=90
         )
 
     def apply(self, *manifests: Manifest) -> subprocess.CompletedProcess[str]:

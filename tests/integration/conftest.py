@@ -14,6 +14,7 @@ from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.options import SandboxOptions
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Kubectl, Tenant
+from tests.integration.transitions import recorded
 
 OUT = Path(__file__).parents[2] / "out" / "failed"
 SHORT = {
@@ -40,7 +41,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="session")
-def operator(sandbox: Sandbox) -> Iterator[Callable[[], None]]:
+def operator(sandbox: Sandbox, transitions: None) -> Iterator[Callable[[], None]]:
     """The running operator; calling it starts the operator anew after a test has killed it."""
 
     def start() -> None:
@@ -50,6 +51,13 @@ def operator(sandbox: Sandbox) -> Iterator[Callable[[], None]]:
     start()
     yield start
     stop_operator(sandbox)
+
+
+@pytest.fixture(scope="session")
+def transitions(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Case 9: what any job of this run goes through lies on the graph of the docs."""
+    with recorded(Kubectl(sandbox).argv, tmp_path_factory.mktemp("transitions")):
+        yield
 
 
 @pytest.fixture

@@ -126,6 +126,10 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "replicas 0": (put(role, replicas=0), ("spec.roles[0].replicas", "greater than or equal to 1")),
     "misspelt field": (put(role, replica=2), ("spec.roles[", "replica")),
+    "replicas negative": (
+        put(role, replicas=-1),
+        ("spec.roles[0].replicas", "greater than or equal to 1"),
+    ),
     "replicas as text": (put(role, replicas="2"), ("spec.roles[", "].replicas")),
     "role name with capitals": (put(role, name="Worker"), ("spec.roles[0].name",)),
     "unknown framework": (put(spec, framework="Caffe"), ("spec.framework", "PyTorch")),
@@ -252,6 +256,18 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
         put(checkpoint, volume={"claimName": "C", "mountPath": "/ckpt"}),
         ("spec.checkpoint.volume.claimName",),
     ),
+    "interval negative": (
+        put(checkpoint, intervalSeconds=-5),
+        ("spec.checkpoint.intervalSeconds",),
+    ),
+    "checkpoint grace negative": (
+        put(checkpoint, gracePeriodSeconds=-1),
+        ("spec.checkpoint.gracePeriodSeconds",),
+    ),
+    "checkpoint grace over an hour": (
+        put(checkpoint, gracePeriodSeconds=3601),
+        ("spec.checkpoint.gracePeriodSeconds", "3600"),
+    ),
     "interval 0": (put(checkpoint, intervalSeconds=0), ("spec.checkpoint.intervalSeconds",)),
     "pods' grace shorter than the checkpoint's": (
         put(pod, terminationGracePeriodSeconds=59),
@@ -269,11 +285,24 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
         put(spec, faultTolerance={"maxCrashRestarts": -1}),
         ("spec.faultTolerance.maxCrashRestarts",),
     ),
+    "negative infrastructure budget": (
+        put(spec, faultTolerance={"maxInfrastructureRestarts": -1}),
+        ("spec.faultTolerance.maxInfrastructureRestarts",),
+    ),
+    "backoff 0": (
+        put(spec, faultTolerance={"crashBackoff": {"baseSeconds": 0}}),
+        ("spec.faultTolerance.crashBackoff.baseSeconds",),
+    ),
+    "longest backoff negative": (
+        put(spec, faultTolerance={"crashBackoff": {"maxSeconds": -1}}),
+        ("spec.faultTolerance.crashBackoff.maxSeconds",),
+    ),
     "unknown restart scope": (
         put(spec, faultTolerance={"restartScope": "Pod"}),
         ("spec.faultTolerance.restartScope", "Gang"),
     ),
     "deadline 0": (put(spec, activeDeadlineSeconds=0), ("spec.activeDeadlineSeconds",)),
+    "deadline negative": (put(spec, activeDeadlineSeconds=-1), ("spec.activeDeadlineSeconds",)),
     "negative time to live": (
         put(spec, ttlSecondsAfterFinished=-1),
         ("spec.ttlSecondsAfterFinished",),
@@ -311,6 +340,9 @@ ACCEPTED: dict[str, Change] = {
     "path is a mount with a slash": on_path_without_volume("/data", "/data/"),
     "enough grace": put(pod, terminationGracePeriodSeconds=60),
     "no queue label": put(spec, suspend=True),
+    "budgets of 0": put(
+        spec, faultTolerance={"maxCrashRestarts": 0, "maxInfrastructureRestarts": 0}
+    ),
     "null where there is a default": put(spec, suspend=None, faultTolerance=None),
 }
 

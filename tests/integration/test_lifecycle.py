@@ -286,22 +286,6 @@ def test_a_pod_that_somebody_deletes_restarts_the_gang(tenant: Tenant) -> None:
     assert len(tenant.pods(job, 2)) == 2
 
 
-def test_an_unknown_queue_is_a_condition(tenant: Tenant) -> None:
-    tenant.queue(2)
-    job = tenant.submit(queue="nowhere")
-    tenant.eventually(lambda: tenant.status(job).get("reason") == "Inadmissible", "condition", 10)
-    conditions = {c["type"]: c for c in tenant.status(job)["conditions"]}
-    assert "nowhere" in conditions["Admitted"]["message"]
-
-
-def test_an_unknown_priority_class_is_a_condition(tenant: Tenant) -> None:
-    tenant.queue(2)
-    job = tenant.submit(priority="nobody")
-    tenant.eventually(lambda: tenant.status(job).get("reason") == "APIError", "condition", 10)
-    conditions = {c["type"]: c for c in tenant.status(job)["conditions"]}
-    assert "nobody" in conditions["Running"]["message"]
-
-
 def test_the_time_to_live_deletes_a_finished_job(tenant: Tenant) -> None:
     tenant.nodes(2)
     tenant.queue(2)
@@ -359,25 +343,6 @@ def test_a_frozen_api_server_stops_nothing_and_is_caught_up_with(tenant: Tenant)
     assert tenant.status(job)["attempt"] == 1
     tenant.patch(job, {"suspend": True})
     tenant.wait(job, "Suspended", timeout=70)
-
-
-def test_a_quota_that_forbids_pods_is_a_condition(tenant: Tenant) -> None:
-    tenant.nodes(2)
-    tenant.queue(2)
-    tenant.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "none", "namespace": tenant.name},
-            "spec": {"hard": {"pods": "0"}},
-        }
-    )
-    job = tenant.submit()
-    tenant.eventually(lambda: tenant.status(job).get("reason") == "APIError", "condition", 15)
-    conditions = {c["type"]: c for c in tenant.status(job)["conditions"]}
-    assert "exceeded quota" in conditions["Running"]["message"]
-    tenant.sandbox.kubectl("delete", "resourcequota", "none", "-n", tenant.name)
-    tenant.wait(job, "Running", timeout=60, attempt=1)
 
 
 def metrics(sandbox: Sandbox) -> dict[tuple[str, str, str], float]:

@@ -46,6 +46,9 @@ def test_variables_that_kubernetes_makes_of_services_are_passed_over() -> None:
         ("GOODPUT_HOLD_SECONDS", "soon"),
         ("GOODPUT_HOLD_SECONDS", "0"),
         ("GOODPUT_PLACEMENT_TRIES", "2.5"),
+        ("GOODPUT_LEASE_TIMEOUT_SECONDS", "14"),
+        ("GOODPUT_LEASE_POLL_SECONDS", "0"),
+        ("GOODPUT_SILENCE_HOLD_SECONDS", "-1"),
         ("GOODPUT_LOG_FORMAT", "xml"),
         ("GOODPUT_PROGRESS_ADDRESS", "https://somewhere:8443"),
         ("GOODPUT_PROGRESS_LISTEN", "8443"),
@@ -88,3 +91,14 @@ def test_a_file_that_is_not_there_is_an_error() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().hold_seconds = 1.0  # type: ignore[misc]
+
+
+def test_leases_are_looked_at_only_when_a_timeout_is_set() -> None:
+    assert load({}).lease_timeout_seconds is None
+    config = load({"GOODPUT_LEASE_TIMEOUT_SECONDS": "25"})
+    assert (config.lease_timeout_seconds, config.lease_poll_seconds) == (25, 5)
+
+
+def test_a_lease_timeout_must_leave_time_for_a_few_looks() -> None:
+    with pytest.raises(ConfigError, match="shorter than 3 times the 5 s between two looks"):
+        load({"GOODPUT_LEASE_TIMEOUT_SECONDS": "14"})

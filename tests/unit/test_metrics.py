@@ -113,3 +113,9 @@ def test_a_traceback_is_one_json_line() -> None:
 def test_any_message_is_one_json_line(message: str) -> None:
     (line,) = logs.JsonFormatter().format(record(message)).splitlines()
     assert json.loads(line)["message"] == message
+
+
+def test_silence_of_the_cluster_is_exported() -> None:
+    found = samples(Metrics(lambda: (), lambda: 0, lambda: 0.0, lambda: (5, True)))
+    assert found["goodput_operator_silent_nodes"] == 5
+    assert found["goodput_operator_cluster_silent"] == 1

@@ -11,7 +11,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.spec import Role
 from goodput_operator.api.status import AttemptRecord, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
-from goodput_operator.domain import restart
+from goodput_operator.domain import restart, volumes
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodSetAssignment, WorkloadView
 from goodput_operator.domain.placement import codec
@@ -25,6 +25,7 @@ from goodput_operator.domain.plan import (
     ReleaseQuota,
     SetWorkloadActive,
 )
+from goodput_operator.domain.remedies import with_remedy
 from goodput_operator.domain.resources import pod_requests
 from goodput_operator.domain.verdict import Verdict
 
@@ -40,6 +41,7 @@ def advance(context: Context) -> Verdict:
         or _gives_back(context)
         or _malformed(context)
         or _unqueued(context)
+        or _without_volumes(context)
         or _missing(context)
         or _evicted(context)
         or _inactive(context)
@@ -172,6 +174,19 @@ def _unqueued(context: Context) -> Verdict | None:
     )
 
 
+def _without_volumes(context: Context) -> Verdict | None:
+    """Something that the ranks mount is not there, or not for all of them.
+
+    The job is taken out of its queue until it is: it must not hold quota that it cannot use.
+    """
+    problem = volumes.find_problem(context)
+    if problem is None:
+        return None
+    step = _withdraw(context, context.workload) if context.workload else None
+    phase = Phase.PENDING if step is None else Phase.STOPPING
+    return Verdict(phase, problem.reason, problem.message, **(step or {}))
+
+
 def _missing(context: Context) -> Verdict | None:
     if context.workload is not None:
         return None
@@ -225,7 +240,8 @@ def _queued(context: Context) -> Verdict | None:
     return Verdict(
         Phase.QUEUED,
         c.Reason.INADMISSIBLE if refused else c.Reason.WAITING_FOR_QUOTA,
-        (reserved.message if reserved else "") or f"queued in LocalQueue {context.job.queue}",
+        (with_remedy(reserved.message) if reserved else "")
+        or f"queued in LocalQueue {context.job.queue}",
         updates={"waiting_since": None},
     )
 
@@ -263,12 +279,15 @@ def _place(context: Context) -> Verdict:
     since = context.status.waiting_since
     waited = context.now - parse_time(since) if since else 0.0
     left = context.policy.hold_seconds - waited
+    if left <= 0 and context.cluster_silence is not None:
+        # There may be room again as soon as the nodes are heard; the quota is not the trouble.
+        left = context.policy.recheck_seconds
     if left <= 0:
-        return _give_back(context, c.Reason.WAITING_FOR_NODES, outcome.message)
+        return _give_back(context, outcome.reason, outcome.message)
     phase = Phase.RESTARTING if context.status.attempt else Phase.QUEUED
     return Verdict(
         phase,
-        c.Reason.WAITING_FOR_NODES,
+        outcome.reason,
         outcome.message,
         updates={"waiting_since": since or format_micro_time(context.now)},
         requeue_after=max(0.1, min(left, context.policy.recheck_seconds)),
@@ -284,12 +303,15 @@ def find_place(context: Context) -> Placed | NoPlace:
     for each in assigned.values():
         if each.conflict is not None:
             return NoPlace(f"admission of role {each.name} contradicts itself: {each.conflict}", 0)
-    groups = tuple(_group(role, assigned.get(role.name)) for role in context.spec.roles)
+    groups = tuple(
+        volumes.bind(context, _group(role, assigned.get(role.name))) for role in context.spec.roles
+    )
     excluded = {
         each.node for each in context.status.excluded_nodes if parse_time(each.until) > context.now
     }
     free = free_resources(context.snapshot, context.job.key)
-    return plan_gang(groups, context.snapshot.nodes, free, excluded)
+    outcome = plan_gang(groups, context.snapshot.nodes, free, excluded)
+    return volumes.check_spread(context, outcome) if isinstance(outcome, Placed) else outcome
 
 
 def _group(role: Role, assignment: PodSetAssignment | None) -> RankGroup:

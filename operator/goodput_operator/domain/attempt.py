@@ -1,13 +1,15 @@
 """The live attempt: a committed placement, and what its pods and nodes are doing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Outcome, Phase
-from goodput_operator.api.times import format_micro_time, format_time
+from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain import failures, restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
+from goodput_operator.domain.failures import Failure
 from goodput_operator.domain.model import PodView, WorkloadView
 from goodput_operator.domain.placement import codec
 from goodput_operator.domain.plan import (
@@ -21,6 +23,8 @@ from goodput_operator.domain.plan import (
 from goodput_operator.domain.verdict import Verdict, is_ready
 
 PREEMPTED = "Preempted"
+_LOOK_AGAIN = 5.0
+"""Seconds after which a job that is held still is looked at again."""
 
 
 def observe(context: Context) -> Verdict | None:
@@ -34,6 +38,7 @@ def observe(context: Context) -> Verdict | None:
         or _asked_to_stop(context)
         or _failed(context)
         or _cannot_bind(context)
+        or _cannot_create(context)
         or _start(context)
         or _running(context)
     )
@@ -120,7 +125,36 @@ def _stop(
 
 def _failed(context: Context) -> Verdict | None:
     failure = failures.find_failure(context)
-    return restart.after_failure(context, failure) if failure else None
+    if failure is None:
+        return None
+    return _held(context, failure) or restart.after_failure(context, failure)
+
+
+def _held(context: Context, failure: Failure) -> Verdict | None:
+    """Wait, if the nodes that would be lost are only silent, and may not be the ones that are sick.
+
+    A node that was deleted, or whose kubelet says that it is not ready, is never waited for.
+    """
+    lost = [context.snapshot.nodes.get(name) for name in failure.lost_nodes]
+    silent = [node for node in lost if node is not None and node.unheard]
+    if not silent or len(silent) < len(lost):
+        return None
+    phase = context.status.phase or Phase.STARTING
+    cluster, now = context.cluster_silence, context.now
+    if cluster is not None:
+        message = (
+            f"{cluster.silent} of {cluster.nodes} nodes fell silent at once, so the control plane "
+            f"is taken to be sick, not the nodes: nothing is restarted until they are heard again, "
+            f"at the latest until {format_time(cluster.until)}; {failure.message}"
+        )
+        wait = min(cluster.until - now, _LOOK_AGAIN)
+        return Verdict(phase, c.Reason.CLUSTER_SILENT, message, requeue_after=max(0.1, wait))
+    began = [node.lost_since for node in silent if node.lost_since is not None]
+    wait = min(began, default=0.0) + context.policy.settle_seconds - now
+    if wait <= 0:
+        return None
+    message = f"{failure.message}; waiting for a moment whether other nodes are lost with it"
+    return Verdict(phase, c.Reason.RANKS_NOT_READY, message, requeue_after=wait)
 
 
 def _cannot_bind(context: Context) -> Verdict | None:
@@ -139,33 +173,49 @@ def _cannot_bind(context: Context) -> Verdict | None:
         f"rank {pod.role}-{pod.rank} could not bind to node {pod.pinned_node} "
         f"within {patience:.0f} s: {told}"
     )
+    failed = {
+        each.pinned_node: each.unschedulable_message or "not bound"
+        for each in late
+        if each.pinned_node
+    }
+    return _withdrawn(context, message, failed)
+
+
+def _cannot_create(context: Context) -> Verdict | None:
+    """Withdraw the whole gang if the API server keeps refusing some of its pods."""
+    placement, workload = context.placement, context.workload
+    error = context.snapshot.errors.get(context.job.key)
+    if placement is None or placement.created_at is not None or error is None:
+        return None
+    if workload is None or not workload.is_admitted or workload.admitted is None:
+        return None
+    patience = context.policy.bind_seconds
+    since = max(parse_time(placement.committed_at), workload.admitted.since)
+    if context.now - since < patience:
+        return None
+    message = f"not all pods could be created within {patience:.0f} s: {error.message}"
+    return _withdrawn(context, message, {})
+
+
+def _withdrawn(context: Context, message: str, failed: Mapping[str, str]) -> Verdict:
+    """The commit that gives a placement up; the nodes that failed are left out of the next ones."""
     tries = context.status.placement_failures + 1
     wait = restart.exponential(
         context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, tries
     )
     updates: dict[str, Any] = {
         **ended(context, Outcome.UNSCHEDULABLE, message),
-        "excluded_nodes": restart.excluded(
-            context,
-            {
-                each.pinned_node: each.unschedulable_message or "not bound"
-                for each in late
-                if each.pinned_node
-            },
-        ),
+        "excluded_nodes": restart.excluded(context, failed),
         "placement_failures": tries,
         "restart_at": format_micro_time(context.now + wait),
     }
+    key = f"a{context.status.attempt}"
     return Verdict(
         Phase.RESTARTING,
         c.Reason.UNSCHEDULABLE,
         message,
         updates=updates,
-        events=(
-            JobEvent(
-                "Warning", c.EventReason.UNSCHEDULABLE, message, key=f"a{context.status.attempt}"
-            ),
-        ),
+        events=(JobEvent("Warning", c.EventReason.UNSCHEDULABLE, message, key=key),),
         commit=True,
     )
 

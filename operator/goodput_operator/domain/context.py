@@ -10,6 +10,7 @@ from goodput_operator.domain import conditions, names
 from goodput_operator.domain.model import JobView, NodeView, PodView, Snapshot, WorkloadView
 from goodput_operator.domain.placement import codec
 from goodput_operator.domain.policy import Policy
+from goodput_operator.domain.silence import ClusterSilence, find_silence
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,15 @@ class Context:
             return True
         if any(taint.key == c.TAINT_OUT_OF_SERVICE for taint in node.taints):
             return True
-        silent_since = node.ready_since if node.lost else None
-        return silent_since is not None and self.now - silent_since > self.policy.node_gone_seconds
+        silent_since = node.lost_since if node.lost else None
+        if silent_since is None or self.now - silent_since <= self.policy.node_gone_seconds:
+            return False
+        return not (node.unheard and self.cluster_silence)
+
+    @cached_property
+    def cluster_silence(self) -> ClusterSilence | None:
+        """Set while most of the cluster is silent: then silence does not make a node lost."""
+        return find_silence(self.snapshot.nodes.values(), self.now, self.policy)
 
     @cached_property
     def all_gone(self) -> bool:

@@ -1,5 +1,6 @@
 """How an attempt ends, and how a job does."""
 
+from dataclasses import replace
 from typing import Any
 
 from goodput_operator import constants as c
@@ -13,6 +14,7 @@ from goodput_operator.api.status import (
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain.context import Context
+from goodput_operator.domain.model import PodView
 from goodput_operator.domain.plan import (
     Action,
     DeleteJob,
@@ -22,6 +24,9 @@ from goodput_operator.domain.plan import (
     Plan,
 )
 from goodput_operator.domain.verdict import Verdict
+
+SETTLING_SECONDS = 5.0
+"""How long a pod with a failed container may take to fail as a whole, before it is deleted."""
 
 _OUTCOMES_WITH_GRACE = frozenset(
     {
@@ -127,7 +132,8 @@ def settle(context: Context) -> Plan:
         return Plan(actions=(*actions, DeleteJob(context.job.uid)))
     pending = None if context.all_gone else context.policy.recheck_seconds
     waits = [each for each in (wait, pending) if each is not None]
-    return Plan(actions=tuple(actions), requeue_after=min(waits) if waits else None)
+    plan = Plan(actions=tuple(actions), requeue_after=min(waits) if waits else None)
+    return after_settling(context, plan)
 
 
 def stop_pods(context: Context) -> tuple[DeletePod, ...]:
@@ -135,8 +141,26 @@ def stop_pods(context: Context) -> tuple[DeletePod, ...]:
     return tuple(
         DeletePod(pod.name, pod.uid, _grace(context, pod.attempt))
         for pod in context.stale_pods
-        if not pod.deleting and not (pod.terminal and _kept(context, pod.attempt, pod.phase))
+        if not pod.deleting
+        and not (pod.terminal and _kept(context, pod.attempt, pod.phase))
+        and not is_settling(context, pod)
     )
+
+
+def is_settling(context: Context, pod: PodView) -> bool:
+    """A container has just failed, and the pod is about to: deleted now, its logs would be lost."""
+    if pod.terminal or pod.deleting:
+        return False
+    ends = [each.finished_at for each in pod.exits if each.exit_code and each.finished_at]
+    return bool(ends) and context.now - min(ends) < SETTLING_SECONDS
+
+
+def after_settling(context: Context, plan: Plan) -> Plan:
+    """The plan, made anew soon if a pod was left to fail as a whole."""
+    if plan.commit or not any(is_settling(context, pod) for pod in context.stale_pods):
+        return plan
+    wait = min(plan.requeue_after or SETTLING_SECONDS, SETTLING_SECONDS)
+    return replace(plan, requeue_after=wait)
 
 
 def _kept(context: Context, attempt: int, phase: str) -> bool:

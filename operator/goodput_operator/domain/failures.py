@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause
+from goodput_operator.api.times import format_time
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import NodeView, PodView
 
@@ -47,6 +48,8 @@ def describe_loss(name: str, node: NodeView | None) -> str:
     for taint in node.taints:
         if taint.key in (c.TAINT_OUT_OF_SERVICE, c.TAINT_UNREACHABLE):
             return f"node {name} has the taint {taint.key}"
+    if node.ready and node.silence is not None:
+        return f"node {name} has not renewed its Lease since {format_time(node.silence.since)}"
     return f"node {name} is not ready" + (f" ({node.ready_message})" if node.ready_message else "")
 
 
@@ -79,7 +82,7 @@ def _lost_pods(context: Context) -> Failure | None:
                 Cause.INFRASTRUCTURE,
                 c.EventReason.POD_LOST,
                 f"rank {_name(rank)} (pod {pod.name} on node {pod.node}) was lost: {reason}",
-                refused_by=pod.node if pod.status_reason.startswith(_REFUSALS) else None,
+                refused_by=pod.node if _refused(pod) else None,
             )
     placement = context.placement
     if placement is not None and placement.created_at is not None:
@@ -103,11 +106,18 @@ def _disrupted(pod: PodView) -> str | None:
         return "somebody deleted its pod"
     if pod.phase != "Failed":
         return None
-    if pod.status_reason in _KUBELET_REASONS or pod.status_reason.startswith(_REFUSALS):
+    if pod.status_reason in _KUBELET_REASONS or _refused(pod):
         return f"{pod.status_reason}: {pod.status_message}".rstrip(": ")
     if not any(each.exit_code for each in pod.exits):
         return "its containers' end was not seen"
     return None
+
+
+def _refused(pod: PodView) -> bool:
+    """Whether the node's kubelet did not take the pod: no container ever ran, and it says why."""
+    if pod.phase != "Failed" or not pod.status_reason or pod.status_reason in _KUBELET_REASONS:
+        return False
+    return pod.status_reason.startswith(_REFUSALS) or not pod.exits
 
 
 def _crash(context: Context) -> Failure | None:
@@ -116,7 +126,8 @@ def _crash(context: Context) -> Failure | None:
     crashed = [
         (rank, pod)
         for rank, pod in context.live_pods.items()
-        if pod.phase == "Failed" or any(each.exit_code for each in pod.exits)
+        if pod.phase == "Failed"
+        or (pod.phase != "Succeeded" and any(each.exit_code for each in pod.exits))
     ]
     if not crashed:
         return None

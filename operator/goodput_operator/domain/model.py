@@ -5,6 +5,7 @@ Every view is parsed once, at the edge (``goodput_operator.observe``). Times are
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 from goodput_operator import constants as c
@@ -114,6 +115,26 @@ class Taint:
     effect: str
 
 
+class Lease(Enum):
+    """How long ago a node has renewed its Lease, as far as Leases are polled."""
+
+    UNKNOWN = "unknown"
+    """There is none, or they are not polled."""
+    FRESH = "fresh"
+    LATE = "late"
+    """Later than a kubelet renews it, but not yet for long enough to take the node for lost."""
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """When a node was not heard from, the last time that this happened."""
+
+    since: float
+    until: float | None = None
+    """When it was heard again; None while it is silent."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node."""
@@ -130,13 +151,38 @@ class NodeView:
     """Its last sign of life that is known."""
     allocatable: Resources
     deleting: bool = False
+    unknown: bool = False
+    """Its Ready condition is Unknown: not its kubelet says so, but the controller manager."""
+    lease: Lease = Lease.UNKNOWN
+    silence: Silence | None = None
 
     @property
     def lost(self) -> bool:
         """Whether ranks on it must be taken for lost."""
-        return not self.ready or any(
-            taint.key in (c.TAINT_UNREACHABLE, c.TAINT_OUT_OF_SERVICE) for taint in self.taints
+        return (
+            not self.ready
+            or self.lease is Lease.STALE
+            or self._has_taint(c.TAINT_UNREACHABLE, c.TAINT_OUT_OF_SERVICE)
         )
+
+    @property
+    def lost_since(self) -> float | None:
+        """Since when, if it is lost and that is known."""
+        silent = self.silence.since if self.silence and self.silence.until is None else None
+        times = (silent, None if self.ready else self.ready_since)
+        return min((each for each in times if each is not None), default=None)
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody has heard from it of late. An out-of-service taint is somebody's word."""
+        return (
+            self.unknown
+            or self.lease in (Lease.LATE, Lease.STALE)
+            or self._has_taint(c.TAINT_UNREACHABLE)
+        ) and not self._has_taint(c.TAINT_OUT_OF_SERVICE)
+
+    def _has_taint(self, *keys: str) -> bool:
+        return any(taint.key in keys for taint in self.taints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +271,50 @@ class WorkloadView:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A PersistentVolumeClaim."""
+
+    namespace: str
+    name: str
+    phase: str
+    access_modes: frozenset[str]
+    """What was asked for, and what its volume offers once it is bound."""
+    volume: str | None
+    """The PersistentVolume that it is bound to."""
+    deleting: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether pods on several nodes may mount it at once."""
+        return not self.access_modes or bool(self.access_modes & {"ReadWriteMany", "ReadOnlyMany"})
+
+    @property
+    def single_pod(self) -> bool:
+        """Whether one pod alone may mount it."""
+        return "ReadWriteOncePod" in self.access_modes and not self.shared
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeView:
+    """A PersistentVolume."""
+
+    name: str
+    claim: tuple[str, str] | None
+    """Namespace and name of the claim that it is bound to."""
+    node_terms: tuple[Mapping[str, Any], ...] | None
+    """``nodeSelectorTerms`` of its node affinity, as they are; None: it can be used anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server refuses to do for a job, while it is tried again."""
+
+    message: str
+    reason: str = c.Reason.API_ERROR
+    """Reason of the condition that says so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may look at. Built for one key; cheap, since views are shared."""
 
@@ -236,5 +326,9 @@ class Snapshot:
     nodes: Mapping[str, NodeView]
     foreign_usage: Mapping[str, Resources]
     """Per node, the effective requests of all pods that are not ours, bound and not terminal."""
-    errors: Mapping[JobKey, str] = field(default_factory=dict)
+    errors: Mapping[JobKey, Refusal] = field(default_factory=dict)
     """What the API server last refused, by job, until a later plan of that job has succeeded."""
+    claims: Mapping[tuple[str, str], ClaimView] = field(default_factory=dict)
+    """PersistentVolumeClaims by namespace and name."""
+    volumes: Mapping[str, VolumeView] = field(default_factory=dict)
+    """PersistentVolumes by name."""

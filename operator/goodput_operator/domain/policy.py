@@ -24,6 +24,12 @@ class Policy:
     """A crash is put down to a node that turns out lost within this time of it."""
     node_gone_seconds: float = 60.0
     """Pods on a node silent for this long count as gone for the quota."""
+    settle_seconds: float = 2.0
+    """A node that is marked as silent is acted on so much later: others may be silent with it."""
+    silence_window_seconds: float = 60.0
+    """Nodes that fall silent within so short a time do so together."""
+    silence_hold_seconds: float = 300.0
+    """When most of the cluster falls silent at once, no node is taken for lost for so long."""
     recheck_seconds: float = 30.0
     """How often a waiting job is looked at when no event asks for it."""
 

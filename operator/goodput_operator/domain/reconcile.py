@@ -41,7 +41,8 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
         or restart.out_of_budget(context)
         or admission.advance(context)
     )
-    return to_plan(context, _with_error(context, verdict), ending.stop_pods(context))
+    plan = to_plan(context, _with_error(context, verdict), ending.stop_pods(context))
+    return ending.after_settling(context, plan)
 
 
 def _with_error(context: Context, verdict: Verdict) -> Verdict:
@@ -52,7 +53,7 @@ def _with_error(context: Context, verdict: Verdict) -> Verdict:
     error = context.snapshot.errors.get(context.job.key)
     if error is None or verdict.commit:
         return verdict
-    return Verdict(verdict.phase, c.Reason.API_ERROR, error, verdict.actions)
+    return Verdict(verdict.phase, error.reason, error.message, verdict.actions)
 
 
 def _unreadable(job: JobView, now: float) -> Plan:

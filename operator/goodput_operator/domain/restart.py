@@ -120,11 +120,23 @@ def reattribute(context: Context) -> Verdict | None:
         if record.cause is not Cause.CRASH or not _recent(context, record):
             continue
         lost = tuple(
-            name for name in record.nodes if (node := nodes.get(name)) is None or node.lost
+            name
+            for name in record.nodes
+            if ((node := nodes.get(name)) is None or node.lost)
+            and not _worked_since(context, record, name)
         )
         if lost:
             return _taken_back(context, record, lost)
     return None
+
+
+def _worked_since(context: Context, record: AttemptRecord, node: str) -> bool:
+    """Whether a later attempt has run on the node: then it was not lost when that one crashed."""
+    live = (context.placement,) if context.placement is not None else ()
+    return any(
+        later.attempt > record.attempt and later.running_at is not None and node in later.nodes
+        for later in (*context.status.attempts, *live)
+    )
 
 
 def _taken_back(context: Context, record: AttemptRecord, lost: tuple[str, ...]) -> Verdict:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from goodput_operator import constants as c
+
 
 class CredentialsError(Exception):
     """Nothing says how to reach the API server; the message names the remedy."""
@@ -12,6 +14,8 @@ class ApiError(Exception):
     """A request failed. The message says what was attempted, and what the server said."""
 
     kind = "other"
+    reason: str = c.Reason.API_ERROR
+    """Reason of the condition by which the job says that it failed."""
     remedy: str | None = None
     """What a person can do about it; None when there is nothing to do but wait."""
 

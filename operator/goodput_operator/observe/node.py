@@ -24,6 +24,7 @@ def parse_node(raw: Mapping[str, Any]) -> NodeView:
         ready_message=_ready_message(ready),
         heartbeat_at=r.time(ready, "lastHeartbeatTime"),
         allocatable=_allocatable(r.mapping(raw, "status", "allocatable")),
+        unknown=r.text(ready, "status") == "Unknown",
         deleting=bool(r.text(raw, "metadata", "deletionTimestamp")),
     )
 

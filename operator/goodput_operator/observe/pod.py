@@ -14,9 +14,14 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
-    """View of a TrainingJob's pod, told by its labels; None for any other pod."""
+    """View of a TrainingJob's pod, told by its labels and its controller; None for any other.
+
+    Labels alone anybody can write; the controller of a pod only who may create it for that job.
+    """
     labels = r.strings(raw, "metadata", "labels")
     job_uid = labels.get(c.LABEL_JOB_UID)
+    if job_uid != r.text(r.controller(raw), "uid"):
+        return None
     attempt, rank = _number(labels.get(c.LABEL_ATTEMPT)), _number(labels.get(c.LABEL_RANK))
     if not job_uid or attempt is None or rank is None:
         return None
@@ -115,13 +120,24 @@ def _waiting(raw: Mapping[str, Any]) -> str | None:
 
 
 def _exits(raw: Mapping[str, Any]) -> Iterator[ContainerExit]:
-    """Containers that terminated; of the init containers, which all should, those that failed."""
+    """Containers that terminated; of the init containers, which all should, those that failed.
+
+    A sidecar (an init container that is restarted always) is stopped once the others are done, and
+    how it ends says nothing about the rank.
+    """
+    sidecars = {
+        r.text(container, "name")
+        for container in r.mappings(raw, "spec", "initContainers")
+        if r.text(container, "restartPolicy") == "Always"
+    }
     for status in r.mappings(raw, "status", "containerStatuses"):
         terminated = r.mapping(status, "state", "terminated")
         if terminated:
             yield _exit(status, terminated)
     for status in r.mappings(raw, "status", "initContainerStatuses"):
         terminated = r.mapping(status, "state", "terminated")
+        if r.text(status, "name") in sidecars:
+            continue
         if terminated and r.integer(terminated, "exitCode"):
             yield _exit(status, terminated)
 

@@ -1,35 +1,22 @@
-"""The CA that pods trust, and the server certificate that it signs.
+"""Certificates: CAs, and what they sign for the server.
 
-The CA lives in a Secret of the operator's namespace: pods carry its certificate from the day they
-are created, so a restarted operator, or its other replica, must sign with the same key. The server
-certificate is made anew at each start and before it expires; it exists in memory only.
+The server's certificate is made anew at each start, when its CA is replaced, and before it expires;
+it exists in memory only.
 """
 
-import asyncio
-import base64
-import binascii
 import ipaddress
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from goodput_operator.kube.errors import AlreadyExists, NotFound
-from goodput_operator.kube.paths import SECRETS
-from goodput_operator.progress.ports import ProgressClient
-
-SECRET_NAME = "goodput-operator-progress-tls"
-CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CA_DAYS = 3650
 SERVER_DAYS = 90
 RENEW_BEFORE = timedelta(days=30)
@@ -51,6 +38,11 @@ class Authority:
     def pem(self) -> str:
         """Its certificate, as pods are given it."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    @property
+    def expires_at(self) -> datetime:
+        """When it ends."""
+        return self.certificate.not_valid_after_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ def host_of(address: str) -> str:
     return host.removeprefix("[").removesuffix("]")
 
 
-def new_authority(now: datetime) -> Authority:
+def new_authority(now: datetime, expires_at: datetime) -> Authority:
     """A CA with a new EC P-256 key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "goodput-operator progress CA")])
@@ -89,7 +81,7 @@ def new_authority(now: datetime) -> Authority:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=CA_DAYS))
+        .not_valid_after(expires_at)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -102,7 +94,7 @@ def issue(authority: Authority, address: str, now: datetime) -> ServerCertificat
     """A server certificate for the host of an advertised ``host:port``."""
     host = host_of(address)
     key = ec.generate_private_key(ec.SECP256R1())
-    expires_at = min(now + timedelta(days=SERVER_DAYS), authority.certificate.not_valid_after_utc)
+    expires_at = min(now + timedelta(days=SERVER_DAYS), authority.expires_at)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     usage = _key_usage(digital_signature=True, key_cert_sign=False, crl_sign=False)
     certificate = (
@@ -123,7 +115,7 @@ def issue(authority: Authority, address: str, now: datetime) -> ServerCertificat
         .sign(authority.key, hashes.SHA256())
     )
     return ServerCertificate(
-        certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key), expires_at
+        certificate.public_bytes(serialization.Encoding.PEM), key_pem(key), expires_at
     )
 
 
@@ -148,71 +140,13 @@ def _key_usage(*, digital_signature: bool, key_cert_sign: bool, crl_sign: bool) 
     )
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key in PEM, as the Secret and the server take it."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-async def load_authority(
-    client: ProgressClient, namespace: str, now: datetime | None = None
-) -> Authority:
-    """The CA out of its Secret, which is created if there is none.
-
-    When two replicas create it at once, both take the one that was first. Raises ApiError, and
-    CertificateError when what the Secret holds is no CA of ours, or is about to expire.
-    """
-    now = now or datetime.now(UTC)
-    try:
-        secret = await client.get(SECRETS, namespace, SECRET_NAME)
-    except NotFound:
-        try:
-            secret = await client.create(SECRETS, secret_body(new_authority(now), namespace))
-        except AlreadyExists:
-            secret = await client.get(SECRETS, namespace, SECRET_NAME)
-    return read_authority(secret, f"Secret {namespace}/{SECRET_NAME}", now)
-
-
-def secret_body(authority: Authority, namespace: str) -> dict[str, Any]:
-    """The Secret that keeps a CA."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": SECRET_NAME,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": "goodput-operator"},
-        },
-        "type": "Opaque",
-        "data": {
-            CA_CERTIFICATE: base64.b64encode(authority.pem.encode()).decode(),
-            CA_KEY: base64.b64encode(_key_pem(authority.key)).decode(),
-        },
-    }
-
-
-def read_authority(secret: Mapping[str, Any], source: str, now: datetime) -> Authority:
-    """The CA that a Secret holds. Raises CertificateError."""
-    remedy = f"delete {source} and restart the operator; a new one is made, for new pods"
-    data = secret.get("data") or {}
-    try:
-        pems = [base64.b64decode(data[field], validate=True) for field in (CA_CERTIFICATE, CA_KEY)]
-        certificate = x509.load_pem_x509_certificate(pems[0])
-        key = serialization.load_pem_private_key(pems[1], password=None)
-        certificate.verify_directly_issued_by(certificate)
-    except (KeyError, TypeError, ValueError, binascii.Error, InvalidSignature) as error:
-        raise CertificateError(f"{source} holds no CA ({error!r}); {remedy}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{source}: {CA_KEY} is no elliptic-curve key; {remedy}")
-    if key.public_key() != certificate.public_key():
-        raise CertificateError(f"{source}: {CA_KEY} does not belong to {CA_CERTIFICATE}; {remedy}")
-    if certificate.not_valid_after_utc - RENEW_BEFORE <= now:
-        raise CertificateError(
-            f"{source}: the CA expires at {certificate.not_valid_after_utc}; {remedy}"
-        )
-    return Authority(certificate, key)
 
 
 def load_into(context: ssl.SSLContext, server: ServerCertificate) -> None:
@@ -224,14 +158,3 @@ def load_into(context: ssl.SSLContext, server: ServerCertificate) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(server.key_pem + server.certificate_pem)
         context.load_cert_chain(path)
-
-
-async def keep_fresh(
-    context: ssl.SSLContext, authority: Authority, address: str, server: ServerCertificate
-) -> None:
-    """Replace the server certificate before it expires, until cancelled."""
-    while True:
-        await asyncio.sleep(3600)
-        if server.is_stale(now := datetime.now(UTC)):
-            server = issue(authority, address, now)
-            await asyncio.to_thread(load_into, context, server)

@@ -24,6 +24,11 @@ class ProgressClient(Protocol):
     async def create(self, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
         """The object as created. Raises AlreadyExists."""
 
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The object after a JSON merge patch. Raises NotFound, Conflict."""
+
 
 class ProgressStore(Protocol):
     """What is known of the cluster. Looked up on every report, so both are in memory."""

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from goodput_operator import constants as c
 from goodput_operator.domain.model import JobKey
+from goodput_operator.kube.errors import ApiError
 from goodput_operator.progress import certificates
 from goodput_operator.progress.auth import Authenticator, Sender, authorise
 from goodput_operator.progress.ports import ProgressClient, ProgressStore
@@ -20,6 +21,7 @@ from goodput_operator.progress.recorder import Recorder
 from goodput_operator.progress.refusal import Outcome, RefusedError
 from goodput_operator.progress.report import Report, parse_report
 from goodput_operator.progress.throttle import Throttle
+from goodput_operator.progress.trust import Trust, load_trust
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class ProgressConfig:
     listen_port: int = 8443
     interval_seconds: float = 30.0
     """Progress that is not durable is written at most this often per job."""
+    certificate_seconds: float = 3600.0
+    """The certificates are looked after this often."""
 
 
 class ProgressServer:
@@ -59,9 +63,11 @@ class ProgressServer:
         *,
         on_outcome: Callable[[str], None] = lambda outcome: None,
         on_applied: Callable[[Mapping[str, Any]], None] = lambda raw: None,
+        on_trust: Callable[[str], None] = lambda pem: None,
     ) -> None:
         """``on_outcome`` counts reports by what became of them; ``on_applied`` gets each
-        TrainingJob as a write returned it, for the store to read its own writes."""
+        TrainingJob as a write returned it, for the store to read its own writes; ``on_trust``
+        gets ``ca_pem`` at the start, and whenever it changes."""
         certificates.host_of(config.address)
         self._config, self._store, self._client = config, store, client
         self._on_outcome = on_outcome
@@ -69,16 +75,20 @@ class ProgressServer:
         self._recorder = Recorder(client, store, config.interval_seconds, on_applied=on_applied)
         self._pods = Throttle(POD_RATE, POD_BURST)
         self._reviews = Throttle(REVIEW_RATE, REVIEW_BURST)
-        self._authority: certificates.Authority | None = None
+        self._on_trust = on_trust
+        self._trust: Trust | None = None
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._certificate: certificates.ServerCertificate | None = None
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def ca_pem(self) -> str:
-        """Certificate of the CA, to be put on pods. Raises RuntimeError before ``prepare``."""
-        if self._authority is None:
+        """What pods are to trust. Raises RuntimeError before ``prepare``."""
+        if self._trust is None:
             raise RuntimeError("the progress server has no CA before prepare()")
-        return self._authority.pem
+        return self._trust.pem
 
     @property
     def port(self) -> int:
@@ -88,20 +98,44 @@ class ProgressServer:
         return int(self._runner.addresses[0][1])
 
     async def prepare(self) -> None:
-        """Load the CA, or create it. Raises ApiError and CertificateError."""
-        if self._authority is None:
-            self._authority = await certificates.load_authority(
-                self._client, self._config.namespace
-            )
+        """Load the CAs, or create them. Raises ApiError and CertificateError."""
+        if self._trust is None:
+            await self.look_after_certificates(datetime.now(UTC))
+
+    async def look_after_certificates(self, now: datetime) -> None:
+        """Renew what is due by ``now``, and take over what was renewed by others.
+
+        Raises ApiError and CertificateError; all then stays as it is.
+        """
+        before = self._trust
+        trust = await load_trust(self._client, self._config.namespace, now, before)
+        if before is None or trust.current.certificate != before.current.certificate:
+            _tell_gap(before, trust)
+            await self._serve_certificate(trust, now)
+        self._trust = trust
+        if before is None or trust.pem != before.pem:
+            self._on_trust(trust.pem)
+
+    async def _serve_certificate(self, trust: Trust, now: datetime) -> None:
+        """Have new connections served with a new certificate of the current CA."""
+        server = certificates.issue(trust.current, self._config.address, now)
+        await asyncio.to_thread(certificates.load_into, self._context, server)
+        self._certificate = server
+
+    async def _keep_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.certificate_seconds)
+            now = datetime.now(UTC)
+            try:
+                await self.look_after_certificates(now)
+            except (ApiError, certificates.CertificateError) as error:
+                log.error("%s; the progress certificates stay as they are", error)
+            if self._trust and self._certificate and self._certificate.is_stale(now):
+                await self._serve_certificate(self._trust, now)
 
     async def start(self) -> None:
         """Listen. Raises OSError when the port is taken, and what ``prepare`` raises."""
         await self.prepare()
-        assert self._authority is not None
-        server = certificates.issue(self._authority, self._config.address, datetime.now(UTC))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        await asyncio.to_thread(certificates.load_into, context, server)
         self._runner = web.AppRunner(
             self.application(),
             access_log=None,
@@ -113,12 +147,11 @@ class ProgressServer:
             self._runner,
             self._config.listen_host,
             self._config.listen_port,
-            ssl_context=context,
+            ssl_context=self._context,
         ).start()
-        fresh = certificates.keep_fresh(context, self._authority, self._config.address, server)
         self._tasks = [
             asyncio.create_task(self._recorder.run(), name="progress-recorder"),
-            asyncio.create_task(fresh, name="progress-certificate"),
+            asyncio.create_task(self._keep_certificates(), name="progress-certificates"),
         ]
         log.info("progress endpoint listens on port %d as %s", self.port, self._config.address)
 
@@ -181,6 +214,13 @@ class ProgressServer:
         check_sender(report, sender)
         durable = await self._recorder.record(sender.job, report)
         return web.json_response({"durableStep": durable})
+
+
+def _tell_gap(before: Trust | None, trust: Trust) -> None:
+    """Say so when the CA was replaced by one that running pods were never told of."""
+    if before is None or trust.current.certificate == before.successor.certificate:
+        return
+    log.warning("the progress CA was replaced by another: pods that run can no longer report")
 
 
 async def _body(request: web.Request) -> bytes:

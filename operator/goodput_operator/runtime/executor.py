@@ -18,7 +18,7 @@ from goodput_operator.domain import plan as p
 from goodput_operator.domain.model import JobKey, JobView
 from goodput_operator.kube import paths
 from goodput_operator.kube.client import Client, Object
-from goodput_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from goodput_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotInstalled
 from goodput_operator.kube.paths import Resource
 from goodput_operator.runtime.store import Store
 from goodput_operator.runtime.table import Identity
@@ -178,7 +178,12 @@ class Executor:
         plural = f"{named.kind.lower()}es"
         version = c.KUEUE_VERSION if named.group == c.KUEUE_GROUP else "v1"
         resource = Resource(named.group, version, plural, namespaced=False)
-        found = await self._client.get(resource, None, named.name)
+        try:
+            found = await self._client.get(resource, None, named.name)
+        except NotInstalled:
+            raise
+        except NotFound as error:
+            raise UnknownPriorityClass(named.kind, named.name, error.said) from error
         return int(found.get("value", 0))
 
     async def _create(self, resource: Resource, body: Mapping[str, Any], job: JobView) -> Object:
@@ -267,6 +272,19 @@ class Taken(ApiError):  # noqa: N818 - beside the other refusals
     """A child's name is taken by an object that is not this job's."""
 
     kind = "taken"
+
+
+class UnknownPriorityClass(ApiError):  # noqa: N818
+    """The job names a priority class that does not exist."""
+
+    kind = "notFound"
+    reason = c.Reason.UNKNOWN_PRIORITY_CLASS
+
+    def __init__(self, kind: str, name: str, said: str) -> None:
+        super().__init__(f"look up {kind} {name}", said)
+        ours = kind == "WorkloadPriorityClass"
+        field = f"label {c.LABEL_PRIORITY_CLASS}" if ours else "template's priorityClassName"
+        self.remedy = f"create it, or correct the {field}; it is looked for again by itself"
 
 
 def _metadata(namespace: str, name: str, uid: str) -> dict[str, str]:

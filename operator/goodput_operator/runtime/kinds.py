@@ -66,8 +66,10 @@ PODS = Kind(
     paths.PODS, Store.put_pod, Store.drop_pod, lambda store: store.pods, selector=c.LABEL_JOB_UID
 )
 NODES = Kind(paths.NODES, Store.put_node, Store.drop_node, lambda store: store.nodes)
+CLAIMS = Kind(paths.CLAIMS, Store.put_claim, Store.drop_claim, lambda store: store.claims)
+VOLUMES = Kind(paths.VOLUMES, Store.put_volume, Store.drop_volume, lambda store: store.volumes)
 
-KINDS = (FLAVORS, CHECKS, NODES, JOBS, WORKLOADS, PODS)
+KINDS = (FLAVORS, CHECKS, NODES, VOLUMES, CLAIMS, JOBS, WORKLOADS, PODS)
 """In the order in which they are listed. Jobs come before their children: a child that a job's
 status speaks of is then always in the list that follows, and never taken for lost."""
 

@@ -1,6 +1,7 @@
 """The parts of a running operator, put together."""
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -9,6 +10,7 @@ from typing import Any
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.config import Config
 from goodput_operator.domain.model import JobKey
+from goodput_operator.domain.silence import find_silence
 from goodput_operator.kube.client import Client
 from goodput_operator.kube.errors import ApiError
 from goodput_operator.metrics import Metrics
@@ -16,11 +18,15 @@ from goodput_operator.runtime.checks import keep_active
 from goodput_operator.runtime.executor import Executor
 from goodput_operator.runtime.foreign_watch import list_foreign, watch_foreign
 from goodput_operator.runtime.kinds import list_all
+from goodput_operator.runtime.leases import poll_leases
 from goodput_operator.runtime.queue import WorkQueue
 from goodput_operator.runtime.store import Store
 from goodput_operator.runtime.worker import Worker
 
 log = logging.getLogger(__name__)
+
+FIRST_RELISTS = (3.0, 15.0)
+"""Seconds between the first lists; the watches are up by the first, or surely by the second."""
 
 LIST_RETRY_SECONDS = 3.0
 
@@ -35,7 +41,10 @@ class Operator:
         self.queue: WorkQueue[JobKey] = WorkQueue(time.monotonic)
         self.store = Store(self.queue.add)
         self.metrics = Metrics(
-            self.store.all_jobs, lambda: self.queue.depth, lambda: self.queue.overdue
+            self.store.all_jobs,
+            lambda: self.queue.depth,
+            lambda: self.queue.overdue,
+            self._silence,
         )
         self.progress: ProgressTarget | None = None
         self.ready = False
@@ -73,6 +82,12 @@ class Operator:
             return f"every stream has been silent for {self.silence:.0f} s"
         return None
 
+    def _silence(self) -> tuple[int, bool]:
+        """Nodes that nobody hears from, and whether nothing is restarted for them."""
+        nodes = self.store.snapshot().nodes.values()
+        found = find_silence(nodes, time.time(), self.config.policy())
+        return sum(node.unheard for node in nodes), found is not None
+
     async def connect(self) -> None:
         """Make the client, once."""
         if self._client is None:
@@ -106,15 +121,25 @@ class Operator:
             group.create_task(self._worker.run(), name="worker")
             group.create_task(keep_active(self.client, self.store), name="admission-checks")
             group.create_task(self._relist(), name="relist")
+            timeout, interval = self.config.lease_timeout_seconds, self.config.lease_poll_seconds
+            if timeout is not None:
+                group.create_task(
+                    poll_leases(self.client, self.store, timeout, interval), name="leases"
+                )
             group.create_task(
                 watch_foreign(self.client, self.store, version, self.alive, self._namespaces),
                 name="foreign-pods",
             )
 
     async def _relist(self) -> None:
-        """List everything on a timer, in case a watch has lost something; look at all jobs."""
-        while True:
-            await asyncio.sleep(self.config.relist_seconds)
+        """List everything on a timer, in case a watch has lost something; look at all jobs.
+
+        Soon after the start too: what is deleted between the first list and that with which
+        kopf begins its watch is told by no event.
+        """
+        usual = itertools.repeat(self.config.relist_seconds)
+        for seconds in itertools.chain(FIRST_RELISTS, usual):
+            await asyncio.sleep(min(seconds, self.config.relist_seconds))
             try:
                 await list_all(self.client, self.store, self._namespaces)
             except ApiError as error:

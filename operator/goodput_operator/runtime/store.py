@@ -4,20 +4,25 @@ Everything that the API server says ends up here: watch events, lists, and the a
 writes, so that a decision reads what the one before it wrote.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Phase
 from goodput_operator.domain.model import (
+    ClaimView,
     JobKey,
     JobView,
     NodeView,
     PodView,
+    Refusal,
     Snapshot,
+    VolumeView,
     WorkloadView,
 )
+from goodput_operator.observe.claim import parse_claim, parse_volume
 from goodput_operator.observe.flavor import FlavorView, parse_flavor
 from goodput_operator.observe.job import parse_job
 from goodput_operator.observe.node import parse_node
@@ -25,6 +30,7 @@ from goodput_operator.observe.pod import parse_pod
 from goodput_operator.observe.raw import controller, text
 from goodput_operator.observe.workload import parse_workload
 from goodput_operator.runtime.foreign import ForeignUsage
+from goodput_operator.runtime.nodes import LeaseSign, Nodes
 from goodput_operator.runtime.table import Identity, Name, Table
 
 Raw = Mapping[str, Any]
@@ -43,14 +49,17 @@ class Wake(Protocol):
 class Store:
     """Views by kind. ``put_…`` takes an object as it is now, ``drop_…`` one that was deleted."""
 
-    def __init__(self, wake: Wake) -> None:
+    def __init__(self, wake: Wake, clock: Callable[[], float] = time.time) -> None:
         self._wake = wake
+        self._clock = clock
         self.jobs: Table[JobView] = Table()
         self.workloads: Table[Raw] = Table()
         self.pods: Table[PodView] = Table()
         self.nodes: Table[NodeView] = Table()
         self.flavors: Table[FlavorView] = Table()
         self.checks: Table[Raw] = Table()
+        self.claims: Table[ClaimView] = Table()
+        self.volumes: Table[VolumeView] = Table()
         self.foreign = ForeignUsage()
         # The same by the keys that decisions use, kept in step.
         self._jobs: dict[JobKey, JobView] = {}
@@ -58,10 +67,12 @@ class Store:
         self._workloads: dict[JobKey, tuple[WorkloadView, ...]] = {}
         self._pods: dict[JobKey, dict[str, PodView]] = {}
         self._pods_by_uid: dict[str, PodView] = {}
-        self._nodes: dict[str, NodeView] = {}
+        self._nodes = Nodes()
         self._flavors: dict[str, FlavorView] = {}
         self._our_checks: frozenset[str] = frozenset()
-        self._errors: dict[JobKey, str] = {}
+        self._claims: dict[tuple[str, str], ClaimView] = {}
+        self._volumes: dict[str, VolumeView] = {}
+        self._errors: dict[JobKey, Refusal] = {}
 
     # What others ask
 
@@ -71,9 +82,11 @@ class Store:
             jobs=self._jobs,
             workloads=self._workloads,
             pods={key: tuple(mine.values()) for key, mine in self._pods.items()},
-            nodes=self._nodes,
+            nodes=self._nodes.by_name,
             foreign_usage=self.foreign.by_node,
             errors=self._errors,
+            claims=self._claims,
+            volumes=self._volumes,
         )
 
     def job(self, key: JobKey) -> JobView | None:
@@ -97,11 +110,11 @@ class Store:
         found = (self.checks.get(Name("", name)) for name in sorted(self._our_checks))
         return [raw for raw in found if raw is not None]
 
-    def error(self, key: JobKey) -> str | None:
+    def error(self, key: JobKey) -> Refusal | None:
         """What the API server last refused to do for a job."""
         return self._errors.get(key)
 
-    def set_error(self, key: JobKey, error: str | None) -> None:
+    def set_error(self, key: JobKey, error: Refusal | None) -> None:
         """Note what the API server refuses to do for a job; None once it no longer does."""
         if error is None:
             self._errors.pop(key, None)
@@ -204,19 +217,38 @@ class Store:
         if not self.nodes.accepts(identity):
             return
         view = parse_node(raw)
-        before = self.nodes.put(identity, view)
-        self._nodes[view.name] = view
-        if before is None or replace(before, heartbeat_at=view.heartbeat_at) != view:
-            self._wake_placed_on(view.name)
+        self.nodes.put(identity, view)
+        if self._nodes.put(view, self._clock()):
+            self._wake_placed_on({view.name})
             self._wake_waiting()
 
     def drop_node(self, identity: Identity) -> None:
         """A node is gone."""
         view = self.nodes.drop(identity)
         if view is not None:
-            del self._nodes[view.name]
-            self._wake_placed_on(view.name)
+            self._nodes.drop(view.name)
+            self._wake_placed_on({view.name})
             self._wake_waiting()
+
+    @property
+    def needs_leases(self) -> bool:
+        """Whether some job has ranks on nodes, or a crash that a lost node may explain."""
+        return any(
+            job.status.placement is not None or job.status.phase is Phase.RESTARTING
+            for job in self._jobs.values()
+        )
+
+    def put_leases(self, signs: Mapping[str, LeaseSign]) -> None:
+        """What polling has shown of the Leases of all nodes."""
+        changed = self._nodes.put_leases(signs, self._clock())
+        if changed:
+            self._wake_placed_on(changed)
+            self._wake_waiting()
+        for key, job in self._jobs.items():
+            # Waits for a sign of life of each node, and would not be woken by mere heartbeats.
+            restarting = job.status.phase is Phase.RESTARTING
+            if restarting and job.status.reason == c.Reason.CRASH_BUDGET_EXHAUSTED:
+                self._wake(key)
 
     def replace_foreign_pods(self, pods: Iterable[Raw]) -> None:
         """All pods that are not ours."""
@@ -270,20 +302,57 @@ class Store:
             self._our_checks = checks
             self._parse_all_workloads()
 
+    # PersistentVolumeClaims and PersistentVolumes
+
+    def put_claim(self, raw: Raw) -> None:
+        """A PersistentVolumeClaim."""
+        identity = Identity.of(raw)
+        if not self.claims.accepts(identity):
+            return
+        view = parse_claim(raw)
+        self._claims[view.namespace, view.name] = view
+        if self.claims.put(identity, view) != view:
+            self._wake_waiting(view.namespace)
+
+    def drop_claim(self, identity: Identity) -> None:
+        """A PersistentVolumeClaim is gone."""
+        view = self.claims.drop(identity)
+        if view is not None:
+            del self._claims[view.namespace, view.name]
+            self._wake_waiting(view.namespace)
+
+    def put_volume(self, raw: Raw) -> None:
+        """A PersistentVolume."""
+        identity = Identity.of(raw)
+        if not self.volumes.accepts(identity):
+            return
+        view = parse_volume(raw)
+        self._volumes[view.name] = view
+        if self.volumes.put(identity, view) != view and view.claim is not None:
+            self._wake_waiting(view.claim[0])
+
+    def drop_volume(self, identity: Identity) -> None:
+        """A PersistentVolume is gone; its claim says so by itself."""
+        view = self.volumes.drop(identity)
+        if view is not None:
+            del self._volumes[view.name]
+
     # Whom a change concerns
 
-    def _wake_placed_on(self, node: str) -> None:
+    def _wake_placed_on(self, nodes: Set[str]) -> None:
         """Jobs with a rank there, or that had one in an attempt that may yet be explained by it."""
         for key, job in self._jobs.items():
             placement, past = job.status.placement, job.status.attempts
-            if (placement is not None and node in placement.nodes) or (
-                past and node in past[-1].nodes
+            if (placement is not None and not nodes.isdisjoint(placement.nodes)) or (
+                past and not nodes.isdisjoint(past[-1].nodes)
             ):
                 self._wake(key)
 
-    def _wake_waiting(self) -> None:
-        """Jobs that may be waiting for room, or for pods to be gone."""
+    def _wake_waiting(self, namespace: str | None = None) -> None:
+        """Jobs, of one namespace or all, that may be waiting for room or for pods to be gone."""
         for key, job in self._jobs.items():
+            if namespace not in (None, key.namespace):
+                continue
             if job.status.placement is None and job.status.phase not in _AT_REST:
                 self._wake(key, ROOM_DELAY)
 

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Protocol
 
-from goodput_operator.domain.model import JobKey, JobView
+from goodput_operator.domain.model import JobKey, JobView, Refusal
 from goodput_operator.domain.plan import Plan
 from goodput_operator.domain.policy import Policy
 from goodput_operator.domain.reconcile import decide
@@ -128,9 +128,10 @@ class Worker:
     async def _show(self, job: JobView, error: ApiError) -> None:
         """Let the job's conditions say what is refused, so that nobody has to read our log."""
         text = f"{error}; {error.remedy}" if error.remedy else str(error)
-        if self._store.error(job.key) == text:
+        refusal = Refusal(text, error.reason)
+        if self._store.error(job.key) == refusal:
             return
-        self._store.set_error(job.key, text)
+        self._store.set_error(job.key, refusal)
         plan = self._decide(job.key)
         current = self._store.job(job.key)
         if plan.status is None or plan.commit or current is None:

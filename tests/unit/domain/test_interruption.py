@@ -114,3 +114,15 @@ def test_the_stories_end_where_they_should() -> None:
         world, key = new_world(False)
         story(world, key)
         assert world.job(key).phase == phase
+
+
+def test_case_04_after_fifty_evictions_there_is_one_workload() -> None:
+    world, key = new_world(our_check=False)
+    world.run(key)
+    for evictions in range(1, 51):
+        world.evict(key, "Preempted")
+        world.run(key)
+        assert len(world.workloads) == 1
+        assert world.job(key).restarts.preemption == evictions
+    assert world.job(key).attempt == 51
+    assert sum(world.created.values()) == 2 * 51, "case 10: gang size times attempts"

@@ -431,11 +431,13 @@ def test_a_crash_is_put_down_to_a_node_lost_after_the_next_attempt_has_begun(wor
     dead, survivor = world.pods_of(key)
     world.exit(survivor.name, 1, "connection reset by peer")
     world.run(key)
+    world.bind = False  # nothing runs on the dead node
     world.now += 10
     world.run(key)
     assert (world.job(key).attempt, world.job(key).restarts.crash) == (2, 1)
     world.now += 30
     world.lose(dead.node)
+    world.bind = True
     world.run(key)
     status = world.job(key)
     assert status.restarts.crash == 0
@@ -554,3 +556,51 @@ def test_a_placement_that_somebody_has_broken_is_replaced(world: World) -> None:
     world.jobs[key] = replace(job, status=job.status.model_copy(update={"placement": broken}))
     world.run(key)
     assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+
+
+def test_a_node_that_has_worked_since_explains_no_crash(world: World) -> None:
+    key = world.submit()
+    world.run(key)
+    survivor = world.pods_of(key)[1]
+    world.exit(survivor.name, 1)
+    world.run(key)
+    world.now += 10
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+    world.now += 30
+    world.lose(world.pods_of(key)[0].node)
+    world.run(key)
+    assert world.job(key).restarts.crash == 1
+
+
+def test_a_gang_whose_pods_are_refused_is_withdrawn_whole_and_gives_its_quota_back(
+    world: World,
+) -> None:
+    key = world.submit()
+    world.refused[key] = "create pods job-a1-worker-1: forbidden"
+    for _ in range(60):
+        world.run(key)
+        world.now += 10
+        if world.used() == 0 and not world.pods:
+            break
+    assert (world.used(), world.pods) == (0, {})
+    assert "Unschedulable" in world.reasons(key)
+    del world.refused[key]
+    world.now += 400
+    world.run(key)
+    assert world.job(key).phase == Phase.RUNNING
+
+
+def test_a_pod_that_is_about_to_fail_is_left_to_fail_for_its_logs(world: World) -> None:
+    key = world.submit(spec=job_spec(replicas=1, faultTolerance={"maxCrashRestarts": 0}))
+    world.run(key)
+    world.exit("job-a1-worker-0", 3)
+    world.pods["job-a1-worker-0"] = replace(world.pods["job-a1-worker-0"], phase="Running")
+    world.run(key)
+    assert world.job(key).attempts[-1].cause == Cause.CRASH
+    assert not world.pods["job-a1-worker-0"].deleting
+    world.pods["job-a1-worker-0"] = replace(world.pods["job-a1-worker-0"], phase="Failed")
+    world.now += 1000
+    world.run(key)
+    assert world.job(key).phase == Phase.FAILED
+    assert "job-a1-worker-0" in world.pods

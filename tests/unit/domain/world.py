@@ -15,13 +15,16 @@ from goodput_operator.api.times import format_micro_time
 from goodput_operator.domain import plan as p
 from goodput_operator.domain.model import (
     CheckState,
+    ClaimView,
     ContainerExit,
     JobKey,
     JobView,
     NodeView,
     PodSetAssignment,
     PodView,
+    Refusal,
     Snapshot,
+    VolumeView,
     WorkloadCondition,
     WorkloadView,
 )
@@ -73,16 +76,25 @@ class World:
     workloads: dict[str, WorkloadView] = field(default_factory=dict)
     pods: dict[str, PodView] = field(default_factory=dict)
     foreign: dict[str, Resources] = field(default_factory=dict)
+    claims: dict[tuple[str, str], ClaimView] = field(default_factory=dict)
+    volumes: dict[str, VolumeView] = field(default_factory=dict)
     events: list[tuple[JobKey, p.JobEvent]] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     writes: list[str] = field(default_factory=list)
     bind: bool = True
     """Whether kube-scheduler binds pods where they are pinned."""
+    refused: dict[JobKey, str] = field(default_factory=dict)
+    """Jobs of whose pods the API server takes the first rank only, and what it says."""
+    errors: dict[JobKey, Refusal] = field(default_factory=dict)
     stop_after: int | None = None
     """Kill the operator after so many more writes."""
     _version: int = 0
 
     # What users and machines do
+
+    def add_claim(self, name: str, *modes: str, **fields: Any) -> None:
+        values: dict[str, Any] = {"phase": "Bound", "volume": f"pv-{name}", **fields}
+        self.claims["team", name] = ClaimView("team", name, access_modes=frozenset(modes), **values)
 
     def add_nodes(self, *names: str, gpus: int = 1) -> None:
         for name in names:
@@ -168,8 +180,13 @@ class World:
 
     def execute(self, key: JobKey, plan: p.Plan) -> None:
         for action in plan.actions:
+            if isinstance(action, p.CreatePod) and action.rank and key in self.refused:
+                self.errors[key] = Refusal(self.refused[key])
+                return
             self._write(type(action).__name__)
             self._act(key, action)
+        if not plan.commit:
+            self.errors.pop(key, None)
         if plan.status is not None and key in self.jobs:
             self._write("Status")
             self._status(key, plan.status)
@@ -187,7 +204,16 @@ class World:
         for pod in self.pods.values():
             key = JobKey(pod.namespace, pod.job)
             by_pod[key] = (*by_pod.get(key, ()), pod)
-        return Snapshot(self.jobs, by_workload, by_pod, self.nodes, self.foreign)
+        return Snapshot(
+            self.jobs,
+            by_workload,
+            by_pod,
+            self.nodes,
+            self.foreign,
+            claims=self.claims,
+            volumes=self.volumes,
+            errors=self.errors,
+        )
 
     def play(self) -> None:
         """One round of Kueue, kube-scheduler and the kubelets."""

@@ -15,6 +15,7 @@ LABELS = {
     "goodput.dev/role": "worker",
     "goodput.dev/rank": "7",
 }
+OWNER = {"kind": "TrainingJob", "uid": "uid-1", "controller": True}
 
 
 def pin(*names: str) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def pod(
             "resourceVersion": "9",
             "creationTimestamp": "2026-01-31T08:00:00Z",
             "labels": LABELS,
+            "ownerReferences": [OWNER],
             **metadata,
         },
         "spec": {"containers": [container], "affinity": pin("n1"), **(spec or {})},
@@ -155,6 +157,24 @@ def test_without_its_labels_it_is_another_pod(label: str) -> None:
     assert (parse_pod(raw) is None) == needed
 
 
+@pytest.mark.parametrize(
+    "owners",
+    [[], [{**OWNER, "uid": "uid-2"}], [{**OWNER, "controller": False}]],
+    ids=["none", "another", "not its controller"],
+)
+def test_labels_that_anybody_can_write_make_no_rank(owners: list[dict[str, Any]]) -> None:
+    assert parse_pod(pod(ownerReferences=owners)) is None
+
+
+def test_how_a_sidecar_ends_says_nothing_about_the_rank() -> None:
+    ended = {"state": {"terminated": {"exitCode": 9}}}
+    spec = {"initContainers": [{"name": "side", "restartPolicy": "Always"}, {"name": "fetch"}]}
+    statuses = [{"name": "side", **ended}, {"name": "fetch", **ended}]
+    view = parse_pod(pod(spec, {"initContainerStatuses": statuses}))
+    assert view is not None
+    assert [each.container for each in view.exits] == ["fetch"]
+
+
 @pytest.mark.parametrize("attempt", ["", "-1", "x", "1.5", "²"])
 def test_a_number_that_is_none_makes_it_another_pod(attempt: str) -> None:
     assert parse_pod(pod(labels={**LABELS, "goodput.dev/attempt": attempt})) is None
@@ -203,6 +223,7 @@ JSON = st.recursive(
 
 @given(JSON, JSON)
 def test_never_raises(spec: Any, status: Any) -> None:
-    raw = {"metadata": {"labels": LABELS}, "spec": spec, "status": status}
+    metadata = {"labels": LABELS, "ownerReferences": [OWNER]}
+    raw = {"metadata": metadata, "spec": spec, "status": status}
     assert parse_pod(raw) is not None
     usage_of({"spec": spec, "status": status})

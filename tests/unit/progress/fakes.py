@@ -113,6 +113,7 @@ class FakeClient:
         self.applied: list[Mapping[str, Any]] = []
         self.managers: set[str] = set()
         self.secrets: dict[tuple[str | None, str], dict[str, Any]] = {}
+        self._secret_version = 0
         self.failing = False
         self.job_uid: str | None = UID
         self.version = 1
@@ -164,8 +165,25 @@ class FakeClient:
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
         if key in self.secrets:
             raise AlreadyExists("create", key[1])
-        self.secrets[key] = dict(body)
+        self.secrets[key] = self._versioned(body)
         return dict(body)
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        assert resource == SECRETS
+        self._check()
+        found = self.secrets[namespace, name]
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            raise Conflict("patch", "the object has been modified")
+        data = {k: v for k, v in (found["data"] | body["data"]).items() if v is not None}
+        self.secrets[namespace, name] = self._versioned({**found, "data": data})
+        return self.secrets[namespace, name]
+
+    def _versioned(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._secret_version += 1
+        metadata = {**body["metadata"], "resourceVersion": str(self._secret_version)}
+        return {**body, "metadata": metadata}
 
 
 class Clock:

@@ -140,3 +140,19 @@ def check(version: int = 4, controller: str = c.CHECK_CONTROLLER, **status: Any)
     found = metadata("power", version, "check-uid")
     del found["namespace"]
     return {"metadata": found, "spec": {"controllerName": controller}, "status": status}
+
+
+def claim(version: int, namespace: str = NAMESPACE, uid: str = "c1") -> dict[str, Any]:
+    return {
+        "metadata": {**metadata("data", version, uid), "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteMany"]},
+        "status": {"phase": "Pending"},
+    }
+
+
+def volume(version: int, claim: str | None = "data") -> dict[str, Any]:
+    made = {
+        key: value for key, value in metadata("pv-1", version, "v1").items() if key != "namespace"
+    }
+    spec = {"claimRef": {"namespace": NAMESPACE, "name": claim}} if claim else {}
+    return {"metadata": made, "spec": spec}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from goodput_operator.domain.model import JobKey
+from goodput_operator.domain.model import JobKey, Refusal
 from goodput_operator.domain.resources import Resources
 from goodput_operator.runtime.store import Store
 from goodput_operator.runtime.table import Identity
@@ -188,7 +188,7 @@ def test_room_that_others_leave_wakes_jobs_that_wait(store: Store, woken: Woken)
 
 def test_a_deleted_job_frees_room_and_is_forgotten(store: Store, woken: Woken) -> None:
     store.put_job(raws.job(name="waiting", uid="u3", status={"phase": "Queued"}))
-    store.set_error(KEY, "refused")
+    store.set_error(KEY, Refusal("refused"))
     woken.take()
     store.drop_job(Identity.of(raws.job(version=12)))
     assert woken.take() == ["waiting"]
@@ -243,3 +243,30 @@ def test_usage_of_others_is_the_sum_of_their_bound_pods(store: Store) -> None:
     assert store.snapshot().foreign_usage == {"node-1": Resources({"cpu": 1000, "pods": 1000})}
     store.replace_foreign_pods([])
     assert store.snapshot().foreign_usage == {}
+
+
+# Claims and volumes
+
+
+def test_a_claim_wakes_the_jobs_of_its_namespace_that_wait(store: Store, woken: Woken) -> None:
+    store.put_job(raws.job(name="placed", uid="u4", status=placed_on("node-1")))
+    woken.take()
+    store.put_claim(raws.claim(version=30))
+    assert woken.take() == ["digits"]
+    assert store.snapshot().claims[raws.NAMESPACE, "data"].volume is None
+    store.put_claim(raws.claim(version=31))
+    assert woken.take() == []
+    store.put_claim(raws.claim(version=32, namespace="team-b", uid="c2"))
+    assert woken.take() == []
+    store.drop_claim(Identity.of(raws.claim(version=33)))
+    assert woken.take() == ["digits"]
+    assert (raws.NAMESPACE, "data") not in store.snapshot().claims
+
+
+def test_a_volume_wakes_the_jobs_that_wait_beside_its_claim(store: Store, woken: Woken) -> None:
+    store.put_volume(raws.volume(version=30, claim=None))
+    assert woken.take() == []
+    store.put_volume(raws.volume(version=31))
+    assert woken.take() == ["digits"]
+    store.drop_volume(Identity.of(raws.volume(version=32)))
+    assert store.snapshot().volumes == {}

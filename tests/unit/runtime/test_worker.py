@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from goodput_operator import constants as c
 from goodput_operator.domain.model import JobKey, Snapshot
 from goodput_operator.domain.plan import JobEvent, Plan
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
 from goodput_operator.kube.errors import Forbidden, Invalid, Transient
-from goodput_operator.kube.paths import TRAINING_JOBS
+from goodput_operator.kube.paths import PRIORITY_CLASSES, TRAINING_JOBS
 from goodput_operator.runtime import worker as worker_module
 from goodput_operator.runtime.executor import Executor
 from goodput_operator.runtime.queue import WorkQueue
@@ -199,3 +200,18 @@ async def test_draining_is_bounded() -> None:
         await until(lambda: operation.worker.busy_seconds is not None)
         async with asyncio.timeout(1):
             await operation.worker.drain(0.05)
+
+
+async def test_an_unknown_priority_class_is_said_and_looked_for_until_it_is_there() -> None:
+    async with working() as operation:
+        raw = raws.job()
+        raw["metadata"]["labels"][c.LABEL_PRIORITY_CLASS] = "urgent"
+        operation.store.put_job(operation.client.add(TRAINING_JOBS, raw))
+        await until(lambda: operation.running().get("reason") == "UnknownPriorityClass")
+        message = operation.running()["message"]
+        assert "WorkloadPriorityClass urgent" in message
+        assert f"create it, or correct the label {c.LABEL_PRIORITY_CLASS}" in message
+        operation.client.add(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 7})
+        await until(lambda: operation.running().get("reason") == "WaitingForQuota")
+        tries = operation.client.count("get", "workloadpriorityclasses")
+        assert tries < 10

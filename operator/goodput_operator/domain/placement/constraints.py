@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.domain.model import NodeView, PodSetAssignment, Taint
+from goodput_operator.domain.model import Lease, NodeView, PodSetAssignment, Taint
 
 _FORBIDDING_EFFECTS = ("NoSchedule", "NoExecute")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -19,8 +19,10 @@ _UNSCHEDULABLE = Taint(key=c.TAINT_UNSCHEDULABLE, value="", effect="NoSchedule")
 _NAME_FIELD = "metadata.name"
 
 NOT_READY = "node(s) not ready"
+LATE = "node(s) late to renew their Lease"
 BEING_DELETED = "node(s) being deleted"
 UNSCHEDULABLE = "node(s) unschedulable"
+VOLUME_CONFLICT = "node(s) had volume node affinity conflict"
 NO_MATCH = "node(s) didn't match the node selector or affinity"
 
 
@@ -91,6 +93,8 @@ class NodeConstraints:
     terms: tuple[SelectorTerm, ...] | None = None
     """Terms of the required node affinity, of which one must hold; None: there is none."""
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[tuple[SelectorTerm, ...], ...] = ()
+    """For each volume that not all nodes can use: terms, of which one must hold."""
 
     @classmethod
     def of(
@@ -128,6 +132,8 @@ class NodeConstraints:
         """Why a rank can't be on this node, in the words of kube-scheduler; None when it can."""
         if node.lost:
             return NOT_READY
+        if node.lease is Lease.LATE:
+            return LATE
         if node.deleting:
             return BEING_DELETED
         if node.unschedulable and not self._tolerates(_UNSCHEDULABLE):
@@ -135,7 +141,10 @@ class NodeConstraints:
         for taint in node.taints:
             if taint.effect in _FORBIDDING_EFFECTS and not self._tolerates(taint):
                 return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-        return None if self._selects(node) else NO_MATCH
+        if not self._selects(node):
+            return NO_MATCH
+        usable = all(any(term.met_by(node) for term in terms) for terms in self.volumes)
+        return None if usable else VOLUME_CONFLICT
 
     def _selects(self, node: NodeView) -> bool:
         labels = node.labels
@@ -170,7 +179,12 @@ def _required_terms(spec: Mapping[str, Any]) -> tuple[SelectorTerm, ...] | None:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return None
-    parsed = (_term(raw) for raw in required.get("nodeSelectorTerms") or ())
+    return selector_terms(required.get("nodeSelectorTerms") or ())
+
+
+def selector_terms(raw_terms: Iterable[Mapping[str, Any]]) -> tuple[SelectorTerm, ...]:
+    """``nodeSelectorTerms``, without those that no node can satisfy."""
+    parsed = (_term(raw) for raw in raw_terms)
     return tuple(term for term in parsed if term is not None)
 
 

@@ -70,6 +70,8 @@ class NoPlace:
     """Which rank has no node, and why: a count of nodes by reason, as kube-scheduler gives it."""
     fitting: int
     """How many of its ranks would fit at once."""
+    reason: str = c.Reason.WAITING_FOR_NODES
+    """Reason of the condition that says so."""
 
 
 def plan_gang(

@@ -1,0 +1,20 @@
+"""What to do about what Kueue says of a queue, where it does not say so itself."""
+
+from goodput_operator import constants as c
+
+_REMEDIES = (
+    (
+        "is inactive",
+        "it is stopped (spec.stopPolicy is Hold or HoldAndDrain), or lacks a ResourceFlavor or an "
+        "active AdmissionCheck: kubectl describe it",
+    ),
+    ("doesn't exist", f"create it, or correct the label {c.LABEL_QUEUE}"),
+)
+
+
+def with_remedy(message: str) -> str:
+    """The message, and the remedy if one is known."""
+    for said, remedy in _REMEDIES:
+        if said in message:
+            return f"{message.rstrip('.')}; {remedy}"
+    return message
