@@ -55,7 +55,9 @@ class Forbidden(ApiError):  # noqa: N818
     """401 or 403: the operator lacks the right, or a quota or policy forbids it."""
 
     kind = "forbidden"
-    remedy = "raise the quota, or let the policy or the operator's role allow it"
+    remedy = (
+        "create what is missing, raise the quota, or let the operator's role or the policy allow it"
+    )
 
 
 class Invalid(ApiError):  # noqa: N818
