@@ -384,3 +384,36 @@ def test_an_admission_check_of_ours_is_kept_active(tenant: Tenant) -> None:
         return any(c["type"] == "Active" and c["status"] == "True" for c in conditions)
 
     tenant.eventually(active, "active")
+
+
+def test_a_job_made_again_at_once_does_not_wait_for_a_pod_on_a_dead_node(tenant: Tenant) -> None:
+    tenant.nodes(3)
+    tenant.queue(2)
+    job = tenant.submit()
+    tenant.wait(job, "Running")
+    tenant.sandbox.simulated.kill(sorted(nodes_of(tenant, job))[0])
+    tenant.wait(job, "Running", attempt=2)
+    tenant.sandbox.kubectl("delete", "trainingjob", job, "-n", tenant.name)
+    tenant.submit()
+    status = tenant.wait(job, "Running", timeout=60)
+    assert status["attempt"] >= 2, "the name of the pod on the dead node is taken"
+    assert status["restarts"] == NO_RESTARTS
+
+
+def test_a_gang_of_which_some_pods_are_refused_is_withdrawn_whole(tenant: Tenant) -> None:
+    tenant.nodes(2)
+    tenant.queue(2)
+    tenant.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "one", "namespace": tenant.name},
+            "spec": {"hard": {"pods": "1"}},
+        }
+    )
+    job = tenant.submit()
+    tenant.eventually(lambda: "Unschedulable" in tenant.events(job), "withdrawn", 40)
+    tenant.eventually(lambda: not tenant.pods(job), "no half gang", 20)
+    tenant.eventually(lambda: tenant.used_gpus() == 0, "quota given back", 90)
+    tenant.sandbox.kubectl("delete", "resourcequota", "one", "-n", tenant.name)
+    tenant.wait(job, "Running", timeout=120)

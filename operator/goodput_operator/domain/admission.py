@@ -325,7 +325,7 @@ def _group(role: Role, assignment: PodSetAssignment | None) -> RankGroup:
 
 
 def _commit(context: Context, placed: Placed) -> Verdict:
-    status, attempt = context.status, context.status.attempt + 1
+    status, attempt = context.status, context.next_attempt
     nodes, roles = codec.encode(placed)
     checkpoint = status.checkpoint
     placement = Placement(

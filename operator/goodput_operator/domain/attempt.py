@@ -354,7 +354,7 @@ def _pods_ready(context: Context, ready: bool) -> tuple[Action, ...]:
 def _resumed(context: Context) -> tuple[JobEvent, ...]:
     """The Event that a later attempt is training again, once it has reported a step."""
     progress, placement = context.status.progress, context.placement
-    if progress is None or placement is None or placement.attempt < 2:
+    if progress is None or placement is None or not context.status.attempts:
         return ()
     if progress.attempt != placement.attempt or progress.first_step_at is None:
         return ()

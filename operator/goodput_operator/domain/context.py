@@ -94,6 +94,16 @@ class Context:
         return tuple(pod for pod in self.pods if pod.attempt != live)
 
     @property
+    def next_attempt(self) -> int:
+        """The next number, above those of pods that a deleted job of the same name has left.
+
+        One of them, stuck on a dead node, would keep a name that this job needs for ever.
+        """
+        pods = self.snapshot.pods.get(self.job.key, ())
+        left = (pod.attempt for pod in pods if pod.job_uid != self.job.uid)
+        return 1 + max(self.status.attempt, *left, 0)
+
+    @property
     def replicas(self) -> int:
         """Size of the gang."""
         return sum(role.replicas for role in self.spec.roles)

@@ -604,3 +604,26 @@ def test_a_pod_that_is_about_to_fail_is_left_to_fail_for_its_logs(world: World) 
     world.run(key)
     assert world.job(key).phase == Phase.FAILED
     assert "job-a1-worker-0" in world.pods
+
+
+def test_a_job_made_again_under_its_name_does_not_wait_for_pods_on_a_dead_node(
+    world: World,
+) -> None:
+    key = world.submit()
+    world.run(key)
+    world.lose(world.pods_of(key)[0].node)
+    world.run(key)
+    assert world.job(key).attempt == 2
+    # The job is deleted, and what the garbage collector can take is gone.
+    world.workloads.clear()
+    for pod in list(world.pods.values()):
+        if pod.attempt == 2:
+            del world.pods[pod.name]
+    world.created.clear()
+    world.jobs[key] = replace(
+        world.jobs[key], uid="uid-again", status=type(world.job(key))(), resource_version="0"
+    )
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
+    assert all(pod.job_uid == "uid-again" for pod in world.pods_of(key))
+    assert "Resumed" not in world.reasons(key)[6:]
