@@ -6,7 +6,7 @@ writes the status, then emits its events; killing the operator anywhere in betwe
 since every action is idempotent and the next decision starts from what is observed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from goodput_operator.api.status import TrainingJobStatus
@@ -152,8 +152,6 @@ class Plan:
     events: tuple[JobEvent, ...] = ()
     requeue_after: float | None = None
     """Seconds until the job must be looked at again, if nothing happens before."""
-    notes: tuple[str, ...] = field(default=())
-    """Lines for the log at debug level: why this was decided."""
 
     def __post_init__(self) -> None:
         if self.commit and (self.actions or self.status is None):

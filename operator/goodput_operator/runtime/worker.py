@@ -95,7 +95,7 @@ class Worker:
 
     async def _carry_out(self, job: JobView) -> None:
         plan = self._decide(job.key)
-        if plan.notes or plan.actions:
+        if plan.actions:
             log.debug("plan: %s", plan)
         try:
             await self._executor.execute(job, plan)
