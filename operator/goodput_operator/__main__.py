@@ -2,10 +2,14 @@
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import logging
 import signal
 import sys
+import time
 from contextlib import AsyncExitStack
+from typing import Any
 
 import kopf
 from prometheus_client import disable_created_metrics
@@ -26,6 +30,9 @@ EXIT_CONFIG = 2
 DRAIN_SECONDS = 4.0
 STOP_SECONDS = 8.0
 """Longest times to finish what has begun, and then to stop in; pods have 30 s by default."""
+KOPF_WAITS = (1.0, 2.0, 5.0, 10.0)
+KOPF_STEADY_SECONDS = 30.0
+"""Waits before the watches begin anew, time after time; once they last so long, the first again."""
 
 
 def main() -> None:
@@ -98,22 +105,51 @@ class _Stopped(Exception):  # noqa: N818 - it is no error
 
 
 async def _watch(operator: Operator, stop: asyncio.Event) -> None:
-    """Run kopf until ``stop``, then raise _Stopped. RuntimeError: it has ended by itself."""
-    namespaces = operator.config.watch_namespaces
-    ours = asyncio.all_tasks()
-    tasks = await kopf.spawn_tasks(
-        registry=handlers.register(operator),
-        settings=handlers.settings_of(operator),
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-        stop_flag=stop,
-    )
-    # kopf has put its own handlers in their place, which would end kopf but nothing else.
-    _stop_on_signals(stop)
-    await kopf.run_tasks(tasks, ignored=ours)
-    if not stop.is_set():
-        raise RuntimeError("kopf has ended")
+    """Have kopf watch until ``stop``, then raise _Stopped.
+
+    kopf ends at answers that it has no answer to, such as 410 as the status of a watch, another
+    error within a stream, or half a line. Then it begins anew, with a list of everything.
+    """
+    waits = itertools.chain(KOPF_WAITS, itertools.repeat(KOPF_WAITS[-1]))
+    while not stop.is_set():
+        began = time.monotonic()
+        error = await _run_kopf(operator, stop)
+        if stop.is_set():
+            break
+        if time.monotonic() - began > KOPF_STEADY_SECONDS:
+            waits = itertools.chain(KOPF_WAITS, itertools.repeat(KOPF_WAITS[-1]))
+        wait = next(waits)
+        operator.metrics.failed("watch")
+        log.warning("the watches have ended: %r; they begin anew in %.0f s", error, wait)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait)
     raise _Stopped
+
+
+async def _run_kopf(operator: Operator, stop: asyncio.Event) -> Exception | None:
+    """Run kopf until ``stop``, or until it ends by itself: the error that it ended with."""
+    namespaces = operator.config.watch_namespaces
+    try:
+        tasks = await kopf.spawn_tasks(
+            registry=handlers.register(operator),
+            settings=handlers.settings_of(operator),
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stop,
+        )
+        # kopf has put its own handlers in their place, which would end kopf but nothing else.
+        _stop_on_signals(stop)
+        await kopf.run_tasks(tasks, ignored=_Everything())
+    except Exception as error:  # noqa: BLE001 - whatever it is, there have to be watches
+        return error
+    return None
+
+
+class _Everything(frozenset[Any]):
+    """Contains all tasks: kopf would cancel those that it does not know, and they are ours."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -96,6 +96,7 @@ class Config(BaseModel):
         default=15.0, description="Longest time for one request to the API server."
     )
     bind_seconds: Positive = DEFAULT_POLICY.bind_seconds
+    start_seconds: Positive = DEFAULT_POLICY.start_seconds
     placement_tries: int = Field(default=DEFAULT_POLICY.placement_tries, ge=1)
     hold_seconds: Positive = DEFAULT_POLICY.hold_seconds
     exclusion_seconds: Positive = DEFAULT_POLICY.exclusion_seconds

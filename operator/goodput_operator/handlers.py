@@ -7,11 +7,10 @@ from typing import Any
 import kopf
 
 from goodput_operator import constants as c
+from goodput_operator.kube.client import QUIET_SECONDS, WATCH_SECONDS
 from goodput_operator.runtime import kinds
 from goodput_operator.runtime.kinds import Kind
 from goodput_operator.runtime.operator import Operator
-
-EXIT_SECONDS = 10.0
 
 
 class EndlessBackoff:
@@ -19,7 +18,7 @@ class EndlessBackoff:
     not end the process, as kopf would have it after a minute."""
 
     def __iter__(self) -> Iterator[float]:
-        return itertools.chain((1, 1, 2, 3, 5, 8), itertools.repeat(10))
+        return itertools.chain((1, 1, 2, 3), itertools.repeat(5))
 
 
 def settings_of(operator: Operator) -> kopf.OperatorSettings:
@@ -28,13 +27,15 @@ def settings_of(operator: Operator) -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.queueing.worker_limit = None
-    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
+    # Else kopf kills the process some time after it has ended by itself; main begins it anew.
+    settings.process.ultimate_exiting_timeout = None
     timeout = operator.config.request_timeout_seconds
     settings.networking.request_timeout = timeout
     settings.networking.connect_timeout = timeout
     settings.networking.error_backoffs = EndlessBackoff()
-    settings.watching.server_timeout = 240
-    settings.watching.client_timeout = 300
+    settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.client_timeout = WATCH_SECONDS + QUIET_SECONDS
+    settings.watching.inactivity_timeout = QUIET_SECONDS
     settings.watching.connect_timeout = timeout
     settings.watching.label_selectors["", "v1", "pods"] = c.LABEL_JOB_UID
     settings.watching.label_selectors[c.KUEUE_GROUP, c.KUEUE_VERSION, "workloads"] = c.LABEL_JOB_UID
@@ -46,18 +47,9 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        access = await operator.client.access()
-        scheme, _space, token = (access.authorization or "").partition(" ")
-        return kopf.ConnectionInfo(
-            server=access.server,
-            ca_path=access.ca_path,
-            certificate_path=access.certificate_path,
-            private_key_path=access.key_path,
-            scheme=scheme.capitalize() or None,
-            token=token or None,
-            insecure=not access.verify,
-        )
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        access = await operator.client.access(listed=operator.relister.doubt)
+        return kopf.AiohttpSession(server=access.server, aiohttp_session=access.session)
 
     @kopf.on.event(c.GROUP, c.VERSION, c.PLURAL, registry=registry)
     async def job(event: Mapping[str, Any], **_: Any) -> None:
@@ -95,5 +87,6 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
 
 
 def _take(operator: Operator, kind: Kind, event: Mapping[str, Any]) -> None:
-    operator.alive()
+    if event["type"] is not None:  # A list is no sign that a stream is alive.
+        operator.alive()
     kind.take(operator.store, event["type"], event["object"])

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from goodput_operator.api.status import Cause, Phase
 from goodput_operator.api.times import parse_time
-from goodput_operator.domain.model import JobView
+from goodput_operator.domain.model import JobKey, JobView
 
 _JOB = ("namespace", "job_name")
 """Not ``job``, which Prometheus itself sets to the name of the scrape."""
@@ -25,11 +25,13 @@ class Metrics:
         depth: Callable[[], int],
         overdue: Callable[[], float],
         silence: Callable[[], tuple[int, bool]] = lambda: (0, False),
+        held_quota: Callable[[], Iterable[tuple[JobKey, float]]] = lambda: (),
     ) -> None:
         """All are asked at each scrape.
 
         ``silence``: how many nodes nobody hears from, and whether they are so many that nothing is
-        restarted for them.
+        restarted for them. ``held_quota``: jobs whose quota is held though nothing runs on it, and
+        for how many seconds.
         """
         self.registry = CollectorRegistry()
         self._reconcile = Histogram(
@@ -71,6 +73,7 @@ class Metrics:
         self.registry.register(_Jobs(jobs))
         self.registry.register(_Queue(depth, overdue))
         self.registry.register(_Silence(silence))
+        self.registry.register(_HeldQuota(held_quota))
 
     def reconciled(self, seconds: float, waited: float) -> None:
         """A job was worked on for so long, after it had been due for so long."""
@@ -125,6 +128,23 @@ class _Silence(Collector):
             "1 while most nodes have fallen silent at once, and no job is restarted for it.",
             value=int(held),
         )
+
+
+class _HeldQuota(Collector):
+    def __init__(self, held: Callable[[], Iterable[tuple[JobKey, float]]]) -> None:
+        self._held = held
+
+    def collect(self) -> Iterator[Metric]:
+        """One series for each job of which this is true; normally none lasts for a second."""
+        seconds = GaugeMetricFamily(
+            "goodput_job_quota_held_seconds",
+            "Time since the job was evicted, or over, while its quota is held though no pod is "
+            "left.",
+            labels=_JOB,
+        )
+        for key, value in self._held():
+            seconds.add_metric((key.namespace, key.name), value)
+        yield seconds
 
 
 class _Jobs(Collector):

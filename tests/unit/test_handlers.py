@@ -9,6 +9,7 @@ from goodput_operator import constants as c
 from goodput_operator import handlers
 from goodput_operator.config import Config
 from goodput_operator.domain.model import JobKey
+from goodput_operator.kube.client import QUIET_SECONDS
 from goodput_operator.runtime import kinds
 from goodput_operator.runtime.operator import Operator
 from tests.unit.runtime import raws
@@ -69,6 +70,22 @@ async def test_events_feed_the_store(operator: Operator) -> None:
     assert operator.queue.depth == 1
     await handler.fn(event={"type": "DELETED", "object": raws.job(version=11)})  # type: ignore[call-arg, misc]
     assert operator.store.job(key) is None
+
+
+async def test_a_list_of_kopf_is_no_sign_that_a_stream_is_alive(operator: Operator) -> None:
+    registry = handlers.register(operator)
+    (handler,) = (
+        each for each in registry._watching.get_all_handlers() if each.selector.any_name == c.PLURAL
+    )
+    operator._last_sign -= 100
+    await handler.fn(event={"type": None, "object": raws.job()})  # type: ignore[call-arg, misc]
+    assert operator.silence >= 100
+    await handler.fn(event={"type": "MODIFIED", "object": raws.job(version=11)})  # type: ignore[call-arg, misc]
+    assert operator.silence < 1
+
+
+def test_silent_watches_of_kopf_are_given_up_on_like_our_own(operator: Operator) -> None:
+    assert handlers.settings_of(operator).watching.inactivity_timeout == QUIET_SECONDS
 
 
 def test_no_handler_is_registered_globally() -> None:

@@ -115,6 +115,13 @@ def test_any_message_is_one_json_line(message: str) -> None:
     assert json.loads(line)["message"] == message
 
 
+def test_case_02_quota_that_is_held_for_nothing_is_exported() -> None:
+    held = [(JobKey("team-a", "digits"), 42.0)]
+    found = samples(Metrics(lambda: (), lambda: 0, lambda: 0.0, held_quota=lambda: held))
+    series = 'goodput_job_quota_held_seconds{job_name="digits",namespace="team-a"}'
+    assert found[series] == 42
+
+
 def test_silence_of_the_cluster_is_exported() -> None:
     found = samples(Metrics(lambda: (), lambda: 0, lambda: 0.0, lambda: (5, True)))
     assert found["goodput_operator_silent_nodes"] == 5

@@ -49,6 +49,7 @@ class Outcome(StrEnum):
     EVICTED = "Evicted"
     SUSPENDED = "Suspended"
     UNSCHEDULABLE = "Unschedulable"
+    KUEUE_NOT_CONFIGURED = "KueueNotConfigured"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
@@ -75,6 +76,10 @@ class RolePlacement(ApiModel):
     name: str = Field(description="Name of the role.")
     nodes: str = Field(
         description="Indices into the placement's nodes, each with a count, as 0*4,2*4."
+    )
+    succeeded: str | None = Field(
+        default=None,
+        description="Ranks that have succeeded in this attempt, as 0-3,7: their pods may go.",
     )
 
 

@@ -83,14 +83,17 @@ def hosts_by_role(job: JobView, attempt: int) -> Iterator[tuple[str, list[str]]]
 
 
 def owner_reference(job: JobView) -> dict[str, Any]:
-    """Makes the job the controller of a child, which goes when the job goes."""
+    """Makes the job the controller of a child, which goes when the job goes.
+
+    A deletion in the foreground waits for it: that is what tells it from one in the background.
+    """
     return {
         "apiVersion": c.API_VERSION,
         "kind": c.KIND,
         "name": job.key.name,
         "uid": job.uid,
         "controller": True,
-        "blockOwnerDeletion": False,
+        "blockOwnerDeletion": True,
     }
 
 

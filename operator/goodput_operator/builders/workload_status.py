@@ -78,6 +78,10 @@ def release_quota(raw: Raw, action: ReleaseQuota, now: float) -> Workload:
         _Condition("Admitted", False, "NoReservation", "The workload has no reservation"),
         now,
     )
+    if _find(workload, "PodsReady") is not None:
+        # Its pods are gone, and the next ones start: they do not recover.
+        gone = _Condition("PodsReady", False, "WaitForStart", "the pods have been stopped")
+        _set(workload, gone, now)
     return workload
 
 

@@ -5,13 +5,12 @@ the operator may be killed between any two of them.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Role
-from goodput_operator.api.status import AttemptRecord, Phase, Placement, Requeue
+from goodput_operator.api.status import AttemptRecord, Outcome, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
-from goodput_operator.domain import restart, volumes
+from goodput_operator.domain import conditions, quota, restart, volumes
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodSetAssignment, WorkloadView
 from goodput_operator.domain.placement import codec
@@ -22,15 +21,17 @@ from goodput_operator.domain.plan import (
     CreateWorkload,
     DeleteWorkload,
     JobEvent,
-    ReleaseQuota,
     SetWorkloadActive,
 )
 from goodput_operator.domain.remedies import with_remedy
 from goodput_operator.domain.resources import pod_requests
 from goodput_operator.domain.verdict import Verdict
 
-_QUEUED_AGAIN = frozenset({"Preempted", "NodeFailures"})
-"""Evictions after which ``Requeued`` is True at once; for the others Kueue decides when."""
+_REFUSED = frozenset({"Inadmissible", "Misconfigured", "NoMatchingFlavor", "Suspended"})
+"""Reasons of Kueue for a Workload that waiting alone does not help.
+
+All but the first where its feature UnadmittedWorkloadsObservability is on.
+"""
 
 
 def advance(context: Context) -> Verdict:
@@ -56,7 +57,7 @@ def _suspended(context: Context) -> Verdict | None:
     if not context.spec.suspend:
         return None
     workload, message = context.workload, "spec.suspend is true"
-    step = _withdraw(context, workload) if workload else None
+    step = quota.withdraw(context, workload) if workload else None
     if step is None and workload is not None and not workload.deactivated_by_us:
         # Somebody else had deactivated it; resuming the job is then to activate it all the same.
         step = {"actions": (SetWorkloadActive(workload.name, False),)}
@@ -68,40 +69,13 @@ def _suspended(context: Context) -> Verdict | None:
     return Verdict(Phase.SUSPENDED, c.Reason.SUSPENDED_BY_USER, message, updates=updates)
 
 
-def _withdraw(context: Context, workload: WorkloadView) -> dict[str, Any] | None:
-    """What takes a Workload out of its queue, one step at a time; None once it is out.
-
-    Deactivate, wait for Kueue to evict it, wait for the pods to be gone, release. A release without
-    an eviction would leave the Workload out of its queue for ever.
-    """
-    if workload.active:
-        return {"actions": (SetWorkloadActive(workload.name, False),)}
-    if not workload.has_admission:
-        return None
-    if not workload.is_evicted or not context.all_gone:
-        return {"requeue_after": context.policy.recheck_seconds}
-    return {"actions": (_release(workload),)}
-
-
-def _release(workload: WorkloadView) -> ReleaseQuota:
-    evicted = workload.evicted
-    reason = evicted.reason if evicted else "Pending"
-    return ReleaseQuota(
-        workload.name,
-        workload.resource_version,
-        requeued=reason in _QUEUED_AGAIN,
-        reason=reason,
-        message=evicted.message if evicted else "",
-    )
-
-
 def _stopping(context: Context, reason: str) -> Verdict:
     left = [pod.name for pod in context.pods if not context.gone(pod)]
     return Verdict(
         Phase.STOPPING,
         reason,
         f"waiting for {len(left)} pods to stop, {left[0]} among them" if left else "stopping",
-        requeue_after=context.policy.recheck_seconds,
+        requeue_after=context.recheck_seconds,
     )
 
 
@@ -110,7 +84,7 @@ def _gives_back(context: Context) -> Verdict | None:
     requeue, workload = context.status.requeue, context.workload
     if requeue is None:
         return None
-    step = _withdraw(context, workload) if workload else None
+    step = quota.withdraw(context, workload) if workload else None
     if step is not None:
         return Verdict(Phase.STOPPING, requeue.reason, requeue.message, **step)
     wait = parse_time(requeue.not_before) - context.now
@@ -158,7 +132,13 @@ def _malformed(context: Context) -> Verdict | None:
         except ValueError as error:
             message = f"spec.roles[{role.name}].template: {error}"
             event = JobEvent("Warning", c.EventReason.INVALID, message, key="template")
-            return Verdict(Phase.PENDING, c.Reason.INVALID_SPEC, message, events=(event,))
+            return Verdict(
+                Phase.PENDING,
+                c.Reason.INVALID_SPEC,
+                message,
+                actions=quota.releases(context),
+                events=(event,),
+            )
     return None
 
 
@@ -182,7 +162,7 @@ def _without_volumes(context: Context) -> Verdict | None:
     problem = volumes.find_problem(context)
     if problem is None:
         return None
-    step = _withdraw(context, context.workload) if context.workload else None
+    step = quota.withdraw(context, context.workload) if context.workload else None
     phase = Phase.PENDING if step is None else Phase.STOPPING
     return Verdict(phase, problem.reason, problem.message, **(step or {}))
 
@@ -208,7 +188,7 @@ def _evicted(context: Context) -> Verdict | None:
     if not context.all_gone:
         return _stopping(context, c.Reason.EVICTED)
     told = f"{workload.evicted.reason}: {workload.evicted.message}" if workload.evicted else ""
-    return Verdict(Phase.QUEUED, c.Reason.EVICTED, told, actions=(_release(workload),))
+    return Verdict(Phase.QUEUED, c.Reason.EVICTED, told, actions=(quota.release(workload),))
 
 
 def _inactive(context: Context) -> Verdict | None:
@@ -236,7 +216,7 @@ def _queued(context: Context) -> Verdict | None:
     if workload.has_admission:
         return None
     reserved = workload.quota_reserved
-    refused = reserved is not None and reserved.reason == "Inadmissible"
+    refused = reserved is not None and reserved.reason in _REFUSED
     return Verdict(
         Phase.QUEUED,
         c.Reason.INADMISSIBLE if refused else c.Reason.WAITING_FOR_QUOTA,
@@ -262,10 +242,11 @@ def _backing_off(context: Context) -> Verdict | None:
     if wait <= 0:
         return None
     if context.status.placement_failures >= context.policy.placement_tries:
-        return _give_back(context, c.Reason.UNSCHEDULABLE, _last_message(context))
+        return _give_back(context, _why_withdrawn(context), _last_message(context))
+    why = _why_withdrawn(context)
     return Verdict(
         Phase.RESTARTING,
-        c.Reason.BACKING_OFF,
+        why if why == c.Reason.KUEUE_NOT_CONFIGURED else c.Reason.BACKING_OFF,
         f"restarts at {restart_at}: {_last_message(context)}",
         requeue_after=wait,
     )
@@ -288,10 +269,21 @@ def _place(context: Context) -> Verdict:
     return Verdict(
         phase,
         outcome.reason,
-        outcome.message,
+        _said(context, outcome) if since else outcome.message,
         updates={"waiting_since": since or format_micro_time(context.now)},
         requeue_after=max(0.1, min(left, context.policy.recheck_seconds)),
     )
+
+
+def _said(context: Context, outcome: NoPlace) -> str:
+    """What the job says while it waits: as long as the reason is the same, what it said at first.
+
+    The message counts nodes and what is free on them, which changes whenever other jobs come and
+    go: a hundred that wait would each be written at each of these.
+    """
+    before = conditions.find(context.status.conditions, c.ConditionType.RUNNING)
+    same = before is not None and before.reason == outcome.reason
+    return before.message if before is not None and same else outcome.message
 
 
 def find_place(context: Context) -> Placed | NoPlace:
@@ -381,6 +373,13 @@ def _give_back(context: Context, reason: str, message: str) -> Verdict:
         ),
         commit=True,
     )
+
+
+def _why_withdrawn(context: Context) -> str:
+    """Why a gang was withdrawn: what an administrator must mend is said until it runs."""
+    record = restart.last_record(context)
+    captured = record is not None and record.outcome is Outcome.KUEUE_NOT_CONFIGURED
+    return c.Reason.KUEUE_NOT_CONFIGURED if captured else c.Reason.UNSCHEDULABLE
 
 
 def _last_message(context: Context) -> str:

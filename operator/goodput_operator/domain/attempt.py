@@ -1,12 +1,11 @@
 """The live attempt: a committed placement, and what its pods and nodes are doing."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Outcome, Phase
-from goodput_operator.api.times import format_micro_time, format_time, parse_time
-from goodput_operator.domain import failures, restart
+from goodput_operator.api.times import format_micro_time, format_time
+from goodput_operator.domain import capture, failures, restart, withdrawal
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
 from goodput_operator.domain.failures import Failure
@@ -36,9 +35,10 @@ def observe(context: Context) -> Verdict | None:
         or _succeeded(context)
         or _deadline(context)
         or _asked_to_stop(context)
+        or _captured(context)
         or _failed(context)
-        or _cannot_bind(context)
-        or _cannot_create(context)
+        or withdrawal.cannot_bind(context)
+        or withdrawal.cannot_create(context)
         or _start(context)
         or _running(context)
     )
@@ -47,7 +47,9 @@ def observe(context: Context) -> Verdict | None:
 def _unreadable(context: Context) -> Verdict | None:
     """Somebody has edited the placement: no pod can be told by it any more."""
     try:
-        codec.decode(context.status.placement) if context.status.placement else None
+        if context.placement is not None:
+            codec.decode(context.placement)
+            codec.succeeded(context.placement)
     except ValueError as error:
         message = f"status.placement cannot be read: {error}"
         return _stop(context, Outcome.EVICTED, c.EventReason.POD_LOST, message)
@@ -58,9 +60,11 @@ def _succeeded(context: Context) -> Verdict | None:
     needed = [
         (role.name, rank) for role in context.completing_roles for rank in range(role.replicas)
     ]
-    pods = context.live_pods
-    if not all(rank in pods and pods[rank].phase == "Succeeded" for rank in needed):
+    if not context.succeeded.issuperset(needed):
         return None
+    completing = {role.name for role in context.completing_roles}
+    if {rank for rank in context.ranks if rank[0] in completing} != set(needed):
+        return None  # The roles have been changed since: what has succeeded is another gang.
     roles = ", ".join(role.name for role in context.completing_roles)
     message = f"all {len(needed)} ranks of role {roles} have succeeded"
     updates = ended(context, Outcome.SUCCEEDED, message)
@@ -82,12 +86,7 @@ def _asked_to_stop(context: Context) -> Verdict | None:
     if context.spec.suspend:
         return _stop(context, Outcome.SUSPENDED, c.EventReason.SUSPENDED, "spec.suspend is true")
     if workload is None:
-        return _stop(
-            context,
-            Outcome.EVICTED,
-            c.EventReason.EVICTED,
-            f"Workload {context.status.workload or context.workload_name} was deleted",
-        )
+        return _stop(context, Outcome.EVICTED, c.EventReason.EVICTED, _without_workload(context))
     if workload.is_evicted or workload.is_finished or not workload.has_admission:
         reason, message = _eviction(workload)
         preempted = reason == PREEMPTED
@@ -99,6 +98,13 @@ def _asked_to_stop(context: Context) -> Verdict | None:
             Cause.PREEMPTION if preempted else None,
         )
     return None
+
+
+def _without_workload(context: Context) -> str:
+    if context.workloads:
+        name = context.workloads[0].name
+        return f"the job's pods are to be others: Workload {name} no longer describes them"
+    return f"Workload {context.status.workload or context.workload_name} was deleted"
 
 
 def _eviction(workload: WorkloadView) -> tuple[str, str]:
@@ -121,6 +127,14 @@ def _stop(
         events=(JobEvent("Normal", event, message, key=f"a{attempt}"),),
         commit=True,
     )
+
+
+def _captured(context: Context) -> Verdict | None:
+    """Withdraw a gang that Kueue would count a second time."""
+    message = capture.find(context)
+    if message is None:
+        return None
+    return withdrawal.withdrawn(context, message, {}, Outcome.KUEUE_NOT_CONFIGURED)
 
 
 def _failed(context: Context) -> Verdict | None:
@@ -149,75 +163,12 @@ def _held(context: Context, failure: Failure) -> Verdict | None:
         )
         wait = min(cluster.until - now, _LOOK_AGAIN)
         return Verdict(phase, c.Reason.CLUSTER_SILENT, message, requeue_after=max(0.1, wait))
-    began = [node.lost_since for node in silent if node.lost_since is not None]
+    began = [node.settling_since for node in silent if node.settling_since is not None]
     wait = min(began, default=0.0) + context.policy.settle_seconds - now
     if wait <= 0:
         return None
     message = f"{failure.message}; waiting for a moment whether other nodes are lost with it"
     return Verdict(phase, c.Reason.RANKS_NOT_READY, message, requeue_after=wait)
-
-
-def _cannot_bind(context: Context) -> Verdict | None:
-    """Withdraw the whole gang if one of its pods has stayed unbound for too long."""
-    patience = context.policy.bind_seconds
-    late = [
-        pod
-        for pod in context.live_pods.values()
-        if pod.node is None and context.now - pod.created_at >= patience
-    ]
-    if not late:
-        return None
-    pod = late[0]
-    told = pod.unschedulable_message or "kube-scheduler has not bound it"
-    message = (
-        f"rank {pod.role}-{pod.rank} could not bind to node {pod.pinned_node} "
-        f"within {patience:.0f} s: {told}"
-    )
-    failed = {
-        each.pinned_node: each.unschedulable_message or "not bound"
-        for each in late
-        if each.pinned_node
-    }
-    return _withdrawn(context, message, failed)
-
-
-def _cannot_create(context: Context) -> Verdict | None:
-    """Withdraw the whole gang if the API server keeps refusing some of its pods."""
-    placement, workload = context.placement, context.workload
-    error = context.snapshot.errors.get(context.job.key)
-    if placement is None or placement.created_at is not None or error is None:
-        return None
-    if workload is None or not workload.is_admitted or workload.admitted is None:
-        return None
-    patience = context.policy.bind_seconds
-    since = max(parse_time(placement.committed_at), workload.admitted.since)
-    if context.now - since < patience:
-        return None
-    message = f"not all pods could be created within {patience:.0f} s: {error.message}"
-    return _withdrawn(context, message, {})
-
-
-def _withdrawn(context: Context, message: str, failed: Mapping[str, str]) -> Verdict:
-    """The commit that gives a placement up; the nodes that failed are left out of the next ones."""
-    tries = context.status.placement_failures + 1
-    wait = restart.exponential(
-        context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, tries
-    )
-    updates: dict[str, Any] = {
-        **ended(context, Outcome.UNSCHEDULABLE, message),
-        "excluded_nodes": restart.excluded(context, failed),
-        "placement_failures": tries,
-        "restart_at": format_micro_time(context.now + wait),
-    }
-    key = f"a{context.status.attempt}"
-    return Verdict(
-        Phase.RESTARTING,
-        c.Reason.UNSCHEDULABLE,
-        message,
-        updates=updates,
-        events=(JobEvent("Warning", c.EventReason.UNSCHEDULABLE, message, key=key),),
-        commit=True,
-    )
 
 
 def _start(context: Context) -> Verdict | None:
@@ -289,21 +240,24 @@ def _running(context: Context) -> Verdict:
     if placement is None:
         raise ValueError("there is no live attempt")
     waiting = [pod for pod in pods.values() if not is_ready(pod)]
+    noted = codec.with_succeeded(placement, context.succeeded)
     if waiting:
         return Verdict(
             Phase.RUNNING if placement.running_at else Phase.STARTING,
-            _not_ready_reason(waiting),
+            c.Reason.RANKS_NOT_READY,
             _why_not_ready(context, waiting),
             actions=_pods_ready(context, False),
+            updates={"placement": noted},
             requeue_after=_until_next_deadline(context),
         )
     updates: dict[str, Any] = {
         "placement_failures": 0,
         "excluded_nodes": (),
         "waiting_since": None,
+        "placement": noted,
     }
     if placement.running_at is None:
-        updates["placement"] = placement.model_copy(
+        updates["placement"] = noted.model_copy(
             update={"running_at": format_micro_time(context.now)}
         )
     return Verdict(
@@ -317,19 +271,8 @@ def _running(context: Context) -> Verdict:
     )
 
 
-def _not_ready_reason(waiting: list[PodView]) -> str:
-    gated = any(pod.gated for pod in waiting)
-    return c.Reason.KUEUE_NOT_CONFIGURED if gated else c.Reason.RANKS_NOT_READY
-
-
 def _why_not_ready(context: Context, waiting: list[PodView]) -> str:
     first = waiting[0]
-    if any(pod.gated for pod in waiting):
-        return (
-            f"pod {first.name} is held by Kueue's pod integration: add "
-            "TrainingJob.v1alpha1.goodput.dev to integrations.externalFrameworks of Kueue's "
-            f"configuration, and the label {c.LABEL_QUEUE} to the TrainingJob"
-        )
     if first.node is None:
         why = first.unschedulable_message or "not yet bound"
     else:

@@ -12,6 +12,9 @@ from goodput_operator.domain.placement import codec
 from goodput_operator.domain.policy import Policy
 from goodput_operator.domain.silence import ClusterSilence, find_silence
 
+A_MOMENT = 0.1
+"""Seconds, so that a time that is waited for is over when it is looked at."""
+
 
 @dataclass(frozen=True)
 class Context:
@@ -88,10 +91,26 @@ class Context:
         }
 
     @cached_property
+    def succeeded(self) -> frozenset[tuple[str, int]]:
+        """Ranks of the live attempt that have succeeded, also if their pods are gone since."""
+        if self.placement is None:
+            return frozenset()
+        seen = {rank for rank, pod in self.live_pods.items() if pod.phase == "Succeeded"}
+        try:
+            return codec.succeeded(self.placement).union(seen)
+        except ValueError:  # Somebody has edited it; the attempt is about to be ended for that.
+            return frozenset(seen)
+
+    @cached_property
     def stale_pods(self) -> tuple[PodView, ...]:
         """Pods of attempts that are over."""
         live = self.placement.attempt if self.placement else None
         return tuple(pod for pod in self.pods if pod.attempt != live)
+
+    @property
+    def newest_attempt(self) -> int:
+        """The newest number that was used, also if somebody has emptied the status: pods tell."""
+        return max(self.status.attempt, *(pod.attempt for pod in self.pods), 0)
 
     @property
     def next_attempt(self) -> int:
@@ -100,8 +119,7 @@ class Context:
         One of them, stuck on a dead node, would keep a name that this job needs for ever.
         """
         pods = self.snapshot.pods.get(self.job.key, ())
-        left = (pod.attempt for pod in pods if pod.job_uid != self.job.uid)
-        return 1 + max(self.status.attempt, *left, 0)
+        return 1 + max(self.newest_attempt, *(pod.attempt for pod in pods), 0)
 
     @property
     def replicas(self) -> int:
@@ -147,3 +165,15 @@ class Context:
     def all_gone(self) -> bool:
         """Whether no pod of the job holds resources any more."""
         return all(self.gone(pod) for pod in self.pods)
+
+    @property
+    def recheck_seconds(self) -> float:
+        """After how long to look again whether its pods are gone, if no event asks for it before.
+
+        None does when the time is up after which the pods of a silent node count as gone.
+        """
+        nodes = (self.node_of(pod) for pod in self.pods if not self.gone(pod))
+        since = [node.lost_since for node in nodes if node is not None and node.lost]
+        left = [each + self.policy.node_gone_seconds - self.now for each in since if each]
+        soon = [seconds + A_MOMENT for seconds in left if seconds >= 0]
+        return min(self.policy.recheck_seconds, *soon) if soon else self.policy.recheck_seconds

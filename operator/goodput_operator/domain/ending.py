@@ -130,7 +130,7 @@ def settle(context: Context) -> Plan:
     wait = _time_to_live(context)
     if wait is not None and wait <= 0:
         return Plan(actions=(*actions, DeleteJob(context.job.uid)))
-    pending = None if context.all_gone else context.policy.recheck_seconds
+    pending = None if context.all_gone else context.recheck_seconds
     waits = [each for each in (wait, pending) if each is not None]
     plan = Plan(actions=tuple(actions), requeue_after=min(waits) if waits else None)
     return after_settling(context, plan)

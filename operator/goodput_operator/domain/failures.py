@@ -55,15 +55,16 @@ def describe_loss(name: str, node: NodeView | None) -> str:
 
 def _lost_nodes(context: Context) -> Failure | None:
     nodes = context.snapshot.nodes
-    needed = dict.fromkeys(
-        node
-        for rank, node in context.ranks.items()
-        if (pod := context.live_pods.get(rank)) is None or pod.phase != "Succeeded"
-    )
+    places = dict(_places(context))
+    needed = dict.fromkeys(node for rank, node in places.items() if rank not in context.succeeded)
     lost = tuple(name for name in needed if (node := nodes.get(name)) is None or node.lost)
     if not lost:
         return None
-    ranks = [_name(rank) for rank, node in context.ranks.items() if node in lost]
+    ranks = [
+        _name(rank)
+        for rank, node in places.items()
+        if node in lost and rank not in context.succeeded
+    ]
     told = "; ".join(describe_loss(name, nodes.get(name)) for name in lost[:3])
     more = f" and {len(lost) - 3} more nodes" if len(lost) > 3 else ""
     return Failure(
@@ -72,6 +73,16 @@ def _lost_nodes(context: Context) -> Failure | None:
         f"{told}{more}: lost {_list(ranks)}",
         lost_nodes=lost,
     )
+
+
+def _places(context: Context) -> Iterator[tuple[tuple[str, int], str]]:
+    """Each rank with its node: where its pod is, once it is bound.
+
+    That is where it was placed, unless somebody's webhook has rewritten its node affinity.
+    """
+    for rank, node in context.ranks.items():
+        pod = context.live_pods.get(rank)
+        yield rank, (pod.node if pod is not None else None) or node
 
 
 def _lost_pods(context: Context) -> Failure | None:
@@ -87,7 +98,7 @@ def _lost_pods(context: Context) -> Failure | None:
     placement = context.placement
     if placement is not None and placement.created_at is not None:
         for rank, node in context.ranks.items():
-            if rank not in context.live_pods:
+            if rank not in context.live_pods and rank not in context.succeeded:
                 return Failure(
                     Cause.INFRASTRUCTURE,
                     c.EventReason.POD_LOST,

@@ -78,8 +78,6 @@ class PodView:
     """Rank within its role."""
     created_at: float
     deleting: bool
-    deletion_deadline: float | None
-    """When its grace is over, if it is being deleted."""
     phase: str
     ready: bool
     node: str | None
@@ -97,8 +95,8 @@ class PodView:
     waiting: str | None
     """Why a container waits: ``ImagePullBackOff: …``."""
     exits: tuple[ContainerExit, ...] = ()
-    gated: bool = False
-    """A scheduling gate or label of Kueue's pod integration is on it."""
+    captured: bool = False
+    """Kueue's pod integration has taken it for a job of its own."""
 
     @property
     def terminal(self) -> bool:
@@ -155,6 +153,8 @@ class NodeView:
     """Its Ready condition is Unknown: not its kubelet says so, but the controller manager."""
     lease: Lease = Lease.UNKNOWN
     silence: Silence | None = None
+    seen_lost_at: float | None = None
+    """When it was first known to be lost; that may be long after it was."""
 
     @property
     def lost(self) -> bool:
@@ -171,6 +171,16 @@ class NodeView:
         silent = self.silence.since if self.silence and self.silence.until is None else None
         times = (silent, None if self.ready else self.ready_since)
         return min((each for each in times if each is not None), default=None)
+
+    @property
+    def settling_since(self) -> float | None:
+        """From when on others may follow it: they are known no sooner than it was itself.
+
+        Not so with a stale Lease: others are late by then.
+        """
+        if self.seen_lost_at is None or self.lease is Lease.STALE:
+            return self.lost_since
+        return self.seen_lost_at
 
     @property
     def unheard(self) -> bool:
@@ -312,6 +322,10 @@ class Refusal:
     message: str
     reason: str = c.Reason.API_ERROR
     """Reason of the condition that says so."""
+    transient: bool = False
+    """Nothing is wrong with what is wanted: there was no answer, or a webhook does not work."""
+    final: bool = False
+    """It never will be done: the job says so, and nothing more is tried for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,15 @@ MAX_LABEL = 63
 def workload_name(job: JobView) -> str:
     """Name of the Workload that describes this job as its spec stands.
 
-    It holds a hash of the job's UID and of what the pod sets are made of, so that other pod sets
-    are another Workload: Kueue keeps them immutable while quota is reserved.
+    It holds a hash of the job's UID and of what the pods are made of, so that other pods are
+    another Workload: Kueue keeps pod sets immutable while quota is reserved, and an attempt ends
+    when its Workload is no longer the job's. So a job that was suspended, changed and resumed
+    faster than anybody has seen it suspended still does not go on with the pods of before.
     """
     digest = hashlib.sha256(job.uid.encode())
     if job.spec is not None:
+        made_of = job.spec.model_dump(mode="json", include={"framework", "checkpoint"})
+        digest.update(json.dumps(made_of, sort_keys=True).encode())
         for role in job.spec.roles:
             pod_set = [role.name, role.replicas, role.template]
             digest.update(json.dumps(pod_set, sort_keys=True, default=str).encode())

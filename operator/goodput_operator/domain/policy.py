@@ -9,6 +9,8 @@ class Policy:
 
     bind_seconds: float = 60.0
     """How long a created pod may stay unbound before its gang is withdrawn."""
+    start_seconds: float = 30.0
+    """How long an admitted gang may be without pods before an Event says so."""
     placement_tries: int = 3
     """Withdrawn placements in a row after which the quota is given back."""
     hold_seconds: float = 60.0

@@ -2,7 +2,7 @@
 
 It reads top to bottom:
 
-1. a job that is being deleted, or is over, starts nothing;
+1. a job that is being deleted, alone or with its namespace, or is over, starts nothing;
 2. a crash may turn out to have been a lost node;
 3. a live attempt (a committed placement) goes on, or ends, for a reason that is recorded first;
 4. a budget may be used up;
@@ -11,13 +11,15 @@ It reads top to bottom:
 Pods of attempts that are over are stopped along the way, whatever the step.
 """
 
+from dataclasses import replace
+
 from goodput_operator import constants as c
 from goodput_operator.api.status import Phase
-from goodput_operator.domain import admission, attempt, ending, restart
+from goodput_operator.domain import admission, attempt, ending, quota, restart, withdrawal
 from goodput_operator.domain.conditions import set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import JobKey, JobView, Snapshot
-from goodput_operator.domain.plan import NOTHING, JobEvent, Plan
+from goodput_operator.domain.plan import NOTHING, JobEvent, Plan, SetPodsReady
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
 from goodput_operator.domain.verdict import Verdict, to_plan
 
@@ -30,6 +32,9 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
     job = snapshot.jobs.get(key)
     if job is None or job.deleting:
         return NOTHING
+    refusal = snapshot.errors.get(key)
+    if refusal is not None and refusal.final:
+        return _left_alone(job, refusal.reason, refusal.message, now)
     if job.spec is None:
         return _unreadable(job, now)
     context = Context(job, job.spec, snapshot, now, policy)
@@ -48,34 +53,41 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
 def _with_error(context: Context, verdict: Verdict) -> Verdict:
     """Say that the API server refuses what is wanted, while it is tried again.
 
-    What the actions would change in the status is left out: they have not succeeded.
+    What the actions would change in the status is left out: they have not succeeded. How the ranks
+    are is true all the same, though Kueue cannot be told.
     """
     error = context.snapshot.errors.get(context.job.key)
     if error is None or verdict.commit:
         return verdict
-    return Verdict(verdict.phase, error.reason, error.message, verdict.actions)
+    only_tells = verdict.actions and all(isinstance(e, SetPodsReady) for e in verdict.actions)
+    if only_tells or verdict.reason == c.Reason.ALL_RANKS_READY:
+        return replace(verdict, message=f"{verdict.message}; {error.message}")
+    held = quota.held(context)
+    if held is not None:
+        message = f"Workload {held.name} is evicted and no pod is left, but its quota is still held"
+        told = f"{message}: {error.message}"
+        return Verdict(Phase.STOPPING, c.Reason.QUOTA_HELD, told, verdict.actions)
+    events = withdrawal.not_started(context, error.message)
+    return Verdict(verdict.phase, error.reason, error.message, verdict.actions, events=events)
 
 
 def _unreadable(job: JobView, now: float) -> Plan:
     """A spec that this version cannot read: a condition, and nothing is touched."""
     message = job.spec_error or "the spec cannot be read"
+    event = JobEvent("Warning", c.EventReason.INVALID, message, key=str(job.generation))
+    return replace(_left_alone(job, c.Reason.INVALID_SPEC, message, now), events=(event,))
+
+
+def _left_alone(job: JobView, reason: str, message: str, now: float) -> Plan:
+    """Say why nothing is done for a job; its phase stays."""
+    running, generation = c.ConditionType.RUNNING, job.generation
+    stored = job.status.conditions
     status = job.status.model_copy(
         update={
-            "observed_generation": job.generation,
+            "observed_generation": generation,
             "phase": job.status.phase or Phase.PENDING,
-            "reason": c.Reason.INVALID_SPEC,
-            "conditions": set_condition(
-                job.status.conditions,
-                c.ConditionType.RUNNING,
-                False,
-                c.Reason.INVALID_SPEC,
-                message,
-                now,
-                job.generation,
-            ),
+            "reason": reason,
+            "conditions": set_condition(stored, running, False, reason, message, now, generation),
         }
     )
-    return Plan(
-        status=status if status != job.status else None,
-        events=(JobEvent("Warning", c.EventReason.INVALID, message, key=str(job.generation)),),
-    )
+    return Plan(status=status if status != job.status else None)

@@ -5,9 +5,11 @@ from goodput_operator import constants as c
 _REMEDIES = (
     (
         "is inactive",
-        "it is stopped (spec.stopPolicy is Hold or HoldAndDrain), or lacks a ResourceFlavor or an "
-        "active AdmissionCheck: kubectl describe it",
+        "it is stopped (spec.stopPolicy is Hold or HoldAndDrain), being deleted, or lacks a "
+        "ResourceFlavor or an active AdmissionCheck: kubectl describe it",
     ),
+    ("is stopped", "its spec.stopPolicy is Hold or HoldAndDrain; set it to None to go on"),
+    ("is terminating or missing", "make it again under the same name, or use another queue"),
     ("doesn't exist", f"create it, or correct the label {c.LABEL_QUEUE}"),
 )
 

@@ -7,6 +7,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.spec import Backoff
 from goodput_operator.api.status import AttemptRecord, Cause, ExcludedNode, Outcome, Phase
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.domain import quota
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended, over
 from goodput_operator.domain.failures import Failure, describe_loss
@@ -200,6 +201,7 @@ def out_of_budget(context: Context) -> Verdict | None:
             c.Reason.CRASH_BUDGET_EXHAUSTED,
             f"{message}; waiting until {format_time(context.now + wait)} "
             "in case a lost node explains it",
+            actions=quota.releases(context),
             requeue_after=wait,
         )
     return over(context, Phase.FAILED, c.Reason.CRASH_BUDGET_EXHAUSTED, message, {})

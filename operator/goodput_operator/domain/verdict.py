@@ -43,11 +43,13 @@ def to_plan(context: Context, verdict: Verdict, cleanup: tuple[Action, ...]) -> 
 
 def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
     """The whole status that the verdict amounts to."""
-    ready = sum(1 for pod in context.live_pods.values() if is_ready(pod))
+    working = {rank for rank, pod in context.live_pods.items() if is_ready(pod)}
+    ready = len(context.succeeded.union(working))
     if "placement" in verdict.updates and verdict.phase is not Phase.COMPLETE:
         ready = ready if verdict.updates["placement"] is not None else 0
     return context.status.model_copy(
         update={
+            "attempt": context.newest_attempt,
             **verdict.updates,
             "observed_generation": context.job.generation,
             "phase": verdict.phase,

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -14,15 +15,15 @@ from yaml import YAMLError
 from goodput_operator import constants as c
 from goodput_operator.kube.errors import CredentialsError, Expired, Transient
 from goodput_operator.kube.paths import TOKEN_REVIEWS, Resource
+from goodput_operator.kube.session import Access
 from goodput_operator.kube.transport import (
     APPLY_PATCH,
-    JSON,
     MERGE_PATCH,
-    Access,
     Observer,
+    Request,
     Transport,
     describe,
-    parse_object,
+    read_object,
 )
 
 Object = dict[str, Any]
@@ -31,8 +32,8 @@ PAGE = 500
 """Objects a page of a list."""
 WATCH_SECONDS = 240
 """How long the server keeps a watch open; then it is opened anew where it ended."""
-QUIET_SECONDS = 75.0
-"""Bookmarks come once a minute: a watch that says nothing for longer is dead."""
+QUIET_SECONDS = 65.0
+"""Bookmarks come once a minute: a watch that says nothing for longer is dead. kopf's are too."""
 
 
 async def connect(
@@ -43,18 +44,32 @@ async def connect(
     Raises CredentialsError.
     """
     configuration = Configuration()
+    configuration.connection_pool_maxsize = connections
     try:
         if kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
-            await kube_config.load_kube_config(kubeconfig, client_configuration=configuration)
+            api = await _by_kubeconfig(kubeconfig, configuration)
         else:
             kube_config.load_incluster_config(client_configuration=configuration)
+            api = ApiClient(configuration)
     except (kube_config.ConfigException, OSError, YAMLError) as error:
         raise CredentialsError(
             f"no way to the API server: {kubeconfig or 'default kubeconfig'}: {error}; "
             f"set GOODPUT_KUBECONFIG to a kubeconfig file, or run as a pod"
         ) from error
-    configuration.connection_pool_maxsize = connections
-    return Client(Transport(ApiClient(configuration), observer, timeout_seconds))
+    return Client(Transport(api, observer, timeout_seconds))
+
+
+async def _by_kubeconfig(kubeconfig: str | None, configuration: Configuration) -> ApiClient:
+    """The library writes certificates and keys of a kubeconfig to files, for OpenSSL to read.
+
+    Once they have been read the files are of no use, and a process that is killed would leave
+    them behind.
+    """
+    with tempfile.TemporaryDirectory(prefix="goodput-operator-") as folder:
+        await kube_config.load_kube_config(
+            kubeconfig, client_configuration=configuration, temp_file_path=folder
+        )
+        return ApiClient(configuration)
 
 
 class Client:
@@ -67,9 +82,12 @@ class Client:
         """Close all connections."""
         await self._transport.close()
 
-    async def access(self) -> Access:
-        """The way to the API server, with a token that is fresh."""
-        return await self._transport.access()
+    async def access(self, listed: Callable[[str], None]) -> Access:
+        """A session of one's own to the API server, with a token that is fresh.
+
+        ``listed`` is called with the plural of each list that is answered to it.
+        """
+        return await self._transport.access(listed)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """One object. Raises NotFound."""
@@ -96,12 +114,15 @@ class Client:
         query = {"limit": str(PAGE)}
         if selector:
             query["labelSelector"] = selector
+        path = resource.path(namespace)
         while True:
-            page = await self._transport.send("list", "GET", resource.path(namespace), query=query)
+            page = await self._transport.send("list", "GET", path, query=query)
             items += page.get("items") or []
             metadata = page.get("metadata") or {}
+            if not metadata.get("resourceVersion"):
+                raise Transient(describe("list", path), "an answer that is no list")
             if not metadata.get("continue"):
-                return items, str(metadata.get("resourceVersion", ""))
+                return items, str(metadata["resourceVersion"])
             query["continue"] = metadata["continue"]
 
     async def watch(
@@ -110,7 +131,8 @@ class Client:
         """Event types and objects from a version on, ``BOOKMARK`` among them, until it ends.
 
         Ends quietly when the server closes it; go on from the last version seen. Raises Expired
-        when that is too old, and Transient when the stream breaks or falls silent.
+        when that is too old, or the stream tells of an error; Transient when it breaks, falls
+        silent, or says something that is no event.
         """
         query = {
             "watch": "true",
@@ -121,19 +143,13 @@ class Client:
         if selector:
             query["labelSelector"] = selector
         path = resource.path()
-        response = await self._transport.open(
-            "watch", "GET", path, query, None, JSON, WATCH_SECONDS + QUIET_SECONDS
-        )
+        request = Request("watch", "GET", path, query)
+        response = await self._transport.open(request, WATCH_SECONDS + QUIET_SECONDS)
         try:
             if response.status != 200:
-                parse_object(describe("watch", path), response.status, await response.read(), {})
+                await read_object(str(request), response)
             async for line in _lines(response, path):
-                event = json.loads(line)
-                kind, item = event["type"], event["object"]
-                if kind == "ERROR":
-                    code = int(item.get("code") or 500)
-                    parse_object(describe("watch", path), code, json.dumps(item).encode(), {})
-                yield kind, item
+                yield _event(line, path)
         finally:
             response.close()
 
@@ -219,6 +235,21 @@ class Client:
         answer = await self._transport.send("create", "POST", TOKEN_REVIEWS.path(), body=body)
         status: Object = answer.get("status") or {}
         return status
+
+
+def _event(line: bytes, path: str) -> tuple[str, Object]:
+    """Type and object of a line. Raises Expired for an error, Transient for what is no event."""
+    attempted = describe("watch", path)
+    try:
+        event = json.loads(line)
+        kind, item = event["type"], event["object"]
+        said = str(item.get("message") or item.get("reason")) if kind == "ERROR" else None
+        known = said is not None or item["metadata"]["resourceVersion"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Transient(attempted, f"what is no event: {line[:200]!r}") from error
+    if said is not None or not known:
+        raise Expired(attempted, said or "an event without a version")
+    return kind, item
 
 
 async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:

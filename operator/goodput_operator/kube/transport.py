@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -20,6 +20,7 @@ from tenacity import (
 )
 
 from goodput_operator.kube.errors import ApiError, Transient, from_response
+from goodput_operator.kube.session import Access, observed
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +36,24 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """How this client reaches the API server, for others who want to reach it likewise."""
+class Request:
+    """What is asked of the API server."""
 
-    server: str
-    ca_path: str | None
-    certificate_path: str | None
-    key_path: str | None
-    authorization: str | None
-    """Value of the header, ``Bearer …``."""
-    verify: bool
+    verb: str
+    """The verb of the right that it takes: ``list``, ``create``, …"""
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: Mapping[str, Any] | None = None
+    content_type: str = JSON
+
+    @property
+    def plural(self) -> str:
+        """The kind that it is about."""
+        return plural_of(self.path)
+
+    def __str__(self) -> str:
+        return describe(self.verb, self.path)
 
 
 class Observer(Protocol):
@@ -69,18 +78,21 @@ class Transport:
         """Close all connections."""
         await self._api.close()
 
-    async def access(self) -> Access:
-        """What it uses to connect; a token that is read from a file is read anew when old."""
+    async def access(self, listed: Callable[[str], None]) -> Access:
+        """A session with the same credentials; a token from a file is read anew when old.
+
+        ``listed`` is called with the plural of what is listed through it.
+        """
         used = self._api.configuration
         authorization = await used.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return Access(
-            server=used.host,
-            ca_path=used.ssl_ca_cert,
-            certificate_path=used.cert_file,
-            key_path=used.key_file,
-            authorization=authorization,
-            verify=used.verify_ssl,
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._api.rest_client.ssl_context, limit=0),
+            headers={"Authorization": authorization} if authorization else None,
+            proxy=used.proxy,
+            trust_env=True,
+            trace_configs=[observed(listed)],
         )
+        return Access(used.host, session)
 
     async def send(
         self,
@@ -93,75 +105,61 @@ class Transport:
         content_type: str = JSON,
     ) -> dict[str, Any]:
         """The object that the server answers with. Raises ApiError, after retries if transient."""
+        request = Request(verb, method, path, query, body, content_type)
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(Transient),
             stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(PATIENCE_SECONDS),
             wait=_wait,
-            before_sleep=lambda _: self._observer.retried(verb, plural_of(path)),
+            before_sleep=lambda _: self._observer.retried(verb, request.plural),
             reraise=True,
         )
         async for attempt in retrying:
             with attempt:
-                return await self._once(verb, method, path, query, body, content_type)
+                response = await self.open(request, self._timeout)
+                return await read_object(str(request), response)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _once(
-        self,
-        verb: str,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
-        content_type: str,
-    ) -> dict[str, Any]:
-        response = await self.open(verb, method, path, query, body, content_type, self._timeout)
-        try:
-            text = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(describe(verb, path), _say(error)) from error
-        finally:
-            response.release()
-        return parse_object(describe(verb, path), response.status, text, response.headers)
-
-    async def open(
-        self,
-        verb: str,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
-        content_type: str,
-        timeout_seconds: float,
-    ) -> aiohttp.ClientResponse:
+    async def open(self, request: Request, timeout_seconds: float) -> aiohttp.ClientResponse:
         """The response as soon as its headers are there, once, without retries.
 
         Raises Transient when there is none.
         """
-        headers = {"Accept": JSON, "Content-Type": content_type}
+        path, method, body = request.path, request.method, request.body
+        headers = {"Accept": JSON, "Content-Type": request.content_type}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._api.configuration.host.rstrip("/") + path
-        if query:
-            url += "?" + urlencode(query)
+        if request.query:
+            url += "?" + urlencode(request.query)
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, connect=self._timeout)
         try:
             answer = await self._api.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=timeout
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._observer.answered(verb, plural_of(path), 0)
-            raise Transient(describe(verb, path), _say(error)) from error
+            self._observer.answered(request.verb, request.plural, 0)
+            raise Transient(str(request), _say(error)) from error
         response: aiohttp.ClientResponse = answer.response
-        self._observer.answered(verb, plural_of(path), response.status)
+        self._observer.answered(request.verb, request.plural, response.status)
         return response
 
 
-def parse_object(
-    attempted: str, code: int, text: bytes, headers: Mapping[str, str]
-) -> dict[str, Any]:
+async def read_object(attempted: str, response: aiohttp.ClientResponse) -> dict[str, Any]:
     """The JSON object of a response. Raises ApiError for an error status or something else."""
     try:
+        text = await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Transient(attempted, _say(error)) from error
+    finally:
+        response.release()
+    return _parse(attempted, response.status, text, response.headers)
+
+
+def _parse(attempted: str, code: int, text: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    try:
         parsed = json.loads(text) if text else {}
-    except ValueError:
+    except ValueError as error:
+        if code < 400:
+            raise Transient(attempted, f"an answer that is cut off, or no JSON: {error}") from error
         parsed = {"message": text[:500].decode(errors="replace")}
     if code >= 400 or not isinstance(parsed, dict):
         status = parsed if isinstance(parsed, dict) else {}

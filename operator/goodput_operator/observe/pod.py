@@ -26,7 +26,6 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
     if not job_uid or attempt is None or rank is None:
         return None
     conditions = r.conditions(raw)
-    deadline = r.time(raw, "metadata", "deletionTimestamp")
     return PodView(
         name=r.text(raw, "metadata", "name"),
         namespace=r.text(raw, "metadata", "namespace"),
@@ -39,7 +38,6 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
         rank=rank,
         created_at=r.time(raw, "metadata", "creationTimestamp") or 0.0,
         deleting=bool(r.text(raw, "metadata", "deletionTimestamp")),
-        deletion_deadline=deadline,
         phase=r.text(raw, "status", "phase") or "Pending",
         ready=r.text(conditions.get("Ready"), "status") == "True",
         node=r.text(raw, "spec", "nodeName") or None,
@@ -51,7 +49,7 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
         unschedulable_message=_unschedulable(conditions.get("PodScheduled")),
         waiting=_waiting(raw),
         exits=tuple(_exits(raw)),
-        gated=_is_gated(raw, labels),
+        captured=_is_captured(raw, labels),
     )
 
 
@@ -152,9 +150,12 @@ def _exit(status: Mapping[str, Any], terminated: Mapping[str, Any]) -> Container
     )
 
 
-def _is_gated(raw: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Kueue's pod integration took the pod for its own: it gates and labels such pods."""
-    if c.LABEL_QUEUE in labels or KUEUE_MANAGED_LABEL in labels:
+def _is_captured(raw: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Kueue's pod integration gates such pods, and labels them for good.
+
+    A queue label alone says nothing: the job's own template may bring it.
+    """
+    if KUEUE_MANAGED_LABEL in labels:
         return True
     return any(
         r.text(gate, "name") == c.KUEUE_ADMISSION_GATE

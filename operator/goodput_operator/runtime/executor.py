@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,13 +14,21 @@ from goodput_operator.builders import event as events
 from goodput_operator.builders import pod as pods
 from goodput_operator.builders import service, workload, workload_status
 from goodput_operator.builders.progress import ProgressTarget
-from goodput_operator.builders.status import build_status
+from goodput_operator.builders.status import build_replacement, build_status, left_over
 from goodput_operator.domain import plan as p
 from goodput_operator.domain.model import JobKey, JobView
 from goodput_operator.kube import paths
 from goodput_operator.kube.client import Client, Object
-from goodput_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotInstalled
+from goodput_operator.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    NotInstalled,
+)
 from goodput_operator.kube.paths import Resource
+from goodput_operator.runtime.hung import HungWebhooks
 from goodput_operator.runtime.store import Store
 from goodput_operator.runtime.table import Identity
 
@@ -41,6 +50,9 @@ class Executor:
         self._store = store
         self._progress = progress
         self._told: dict[str, None] = {}
+        self._hung = HungWebhooks(time.monotonic)
+        self.doing = ""
+        """The action that was begun last, in words."""
 
     async def execute(self, job: JobView, plan: p.Plan) -> None:
         """All of the plan, in its order. Raises ApiError at the first action that fails."""
@@ -50,7 +62,11 @@ class Executor:
             await self._act(job, plan.actions)
             if plan.status is not None:
                 await self.write_status(job, plan.status)
-        for event in plan.events:
+        await self.tell(job, plan.events)
+
+    async def tell(self, job: JobView, told: Iterable[p.JobEvent]) -> None:
+        """Record Events, each once."""
+        for event in told:
             await self._tell(job, event)
 
     async def write_status(self, job: JobView, status: TrainingJobStatus) -> None:
@@ -84,8 +100,22 @@ class Executor:
 
     async def _write_status(self, job: JobView, status: TrainingJobStatus) -> None:
         body = build_status(job, status, guarded=True)
-        answer = await self._client.apply_status(paths.TRAINING_JOBS, body, c.FIELD_MANAGER)
+        try:
+            answer = await self._client.apply_status(paths.TRAINING_JOBS, body, c.FIELD_MANAGER)
+        except Invalid:
+            # A part of what we take away is somebody else's, stays, and is no whole.
+            answer = await self._replace_status(job.key, build_replacement(body))
         self._store.put_job(answer)
+        left = left_over(body, answer)
+        if left:
+            log.warning("taking away what somebody else wrote to the status: %s", sorted(left))
+            body["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
+            self._store.put_job(await self._replace_status(job.key, build_replacement(body)))
+
+    async def _replace_status(self, key: JobKey, patch: Mapping[str, Any]) -> Object:
+        return await self._client.patch(
+            paths.TRAINING_JOBS, key.namespace, key.name, patch, subresource="status"
+        )
 
     async def _act(self, job: JobView, actions: Iterable[p.Action]) -> None:
         """One after the other, but the pods all at once."""
@@ -130,6 +160,11 @@ class Executor:
             raise failure
 
     async def _one(self, job: JobView, action: p.Action) -> None:
+        self.doing = _in_words(action)
+        with self._hung.spare(action, self.doing):
+            await self._do(job, action)
+
+    async def _do(self, job: JobView, action: p.Action) -> None:
         match action:
             case p.CreatePod():
                 await self._create_pod(job, action)
@@ -285,6 +320,13 @@ class UnknownPriorityClass(ApiError):  # noqa: N818
         ours = kind == "WorkloadPriorityClass"
         field = f"label {c.LABEL_PRIORITY_CLASS}" if ours else "template's priorityClassName"
         self.remedy = f"create it, or correct the {field}; it is looked for again by itself"
+
+
+def _in_words(action: p.Action) -> str:
+    """Such as ``create workload digits-1a2b``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
+    name = getattr(action, "name", None) or getattr(action, "workload", None)
+    return f"{words} {name}" if name else words
 
 
 def _metadata(namespace: str, name: str, uid: str) -> dict[str, str]:

@@ -60,5 +60,12 @@ class ForeignUsage:
         return True
 
 
+def added(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> Mapping[str, Resources]:
+    """What both take of each node; the second is small, as a rule empty."""
+    if not other:
+        return one
+    return {**one, **{node: one.get(node, _NOTHING) + usage for node, usage in other.items()}}
+
+
 def _key(raw: Mapping[str, Any]) -> tuple[str, str]:
     return text(raw, "metadata", "namespace"), text(raw, "metadata", "name")

@@ -5,13 +5,14 @@ Apart from kopf, since there may be tens of thousands of them, and only sums are
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.kube import paths
 from goodput_operator.kube.client import Client
-from goodput_operator.kube.errors import ApiError, Expired
+from goodput_operator.kube.errors import ApiError, Transient
 from goodput_operator.runtime.store import Store
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ async def watch_foreign(
 ) -> None:
     """Follow them until cancelled; ``alive`` is called at every sign of life of the stream."""
     while True:
+        began = time.monotonic()
         try:
             async for event, raw in client.watch(paths.PODS, version, _selector(namespaces)):
                 alive()
@@ -46,11 +48,12 @@ async def watch_foreign(
                     store.drop_foreign_pod(raw)
                 else:
                     store.put_foreign_pod(_as_foreign(raw))
-        except Expired:
-            version = await _list_again(client, store, namespaces)
-        except ApiError as error:
+        except Transient as error:
             log.warning("%s; watching again", error)
-            await asyncio.sleep(RETRY_SECONDS)
+        except ApiError as error:
+            log.warning("%s; listing again", error)
+            version = await _list_again(client, store, namespaces)
+        await asyncio.sleep(max(0.0, began + RETRY_SECONDS - time.monotonic()))
 
 
 async def _list_again(client: Client, store: Store, namespaces: Collection[str]) -> str:

@@ -1,7 +1,7 @@
 """The kinds that are listed and watched, and where each goes in the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,17 @@ KINDS = (FLAVORS, CHECKS, NODES, VOLUMES, CLAIMS, JOBS, WORKLOADS, PODS)
 status speaks of is then always in the list that follows, and never taken for lost."""
 
 
-async def list_all(client: Client, store: Store, namespaces: Sequence[str] = ()) -> None:
+async def list_all(
+    client: Client,
+    store: Store,
+    namespaces: Sequence[str] = (),
+    kinds: Collection[Kind] = KINDS,
+) -> None:
     """Bring the store up to date with what is there, in some namespaces or all. Raises ApiError.
 
     Kueue's kinds may not be installed yet: then there are none.
     """
-    for kind in KINDS:
+    for kind in filter(kinds.__contains__, KINDS):
         try:
             items, version = await _list(client, kind, namespaces)
         except NotFound:

@@ -58,7 +58,17 @@ class Nodes:
             heartbeat_at=max((each for each in heard if each is not None), default=None),
         )
         since = _silent_since(after, sign, now) if after.unheard else now
-        return replace(after, silence=next_silence(before, after, since))
+        return replace(
+            after,
+            silence=next_silence(before, after, since),
+            seen_lost_at=_seen_lost_at(before, now) if after.lost else None,
+        )
+
+
+def _seen_lost_at(before: NodeView | None, now: float) -> float:
+    """When a lost node was first known to be: now, or when it was seen before."""
+    seen = before.seen_lost_at if before is not None else None
+    return now if seen is None else seen
 
 
 def _silent_since(node: NodeView, sign: LeaseSign | None, now: float) -> float:

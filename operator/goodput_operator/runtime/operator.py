@@ -1,15 +1,16 @@
 """The parts of a running operator, put together."""
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any
 
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.config import Config
+from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import JobKey
+from goodput_operator.domain.quota import held_seconds
 from goodput_operator.domain.silence import find_silence
 from goodput_operator.kube.client import Client
 from goodput_operator.kube.errors import ApiError
@@ -17,16 +18,14 @@ from goodput_operator.metrics import Metrics
 from goodput_operator.runtime.checks import keep_active
 from goodput_operator.runtime.executor import Executor
 from goodput_operator.runtime.foreign_watch import list_foreign, watch_foreign
-from goodput_operator.runtime.kinds import list_all
+from goodput_operator.runtime.kinds import Kind, list_all
 from goodput_operator.runtime.leases import poll_leases
 from goodput_operator.runtime.queue import WorkQueue
+from goodput_operator.runtime.relist import Relister
 from goodput_operator.runtime.store import Store
 from goodput_operator.runtime.worker import Worker
 
 log = logging.getLogger(__name__)
-
-FIRST_RELISTS = (3.0, 15.0)
-"""Seconds between the first lists; the watches are up by the first, or surely by the second."""
 
 LIST_RETRY_SECONDS = 3.0
 
@@ -45,7 +44,9 @@ class Operator:
             lambda: self.queue.depth,
             lambda: self.queue.overdue,
             self._silence,
+            self._held_quota,
         )
+        self.relister = Relister(self._list, self._look_at_all, config.relist_seconds)
         self.progress: ProgressTarget | None = None
         self.ready = False
         self._connect = connect
@@ -88,6 +89,15 @@ class Operator:
         found = find_silence(nodes, time.time(), self.config.policy())
         return sum(node.unheard for node in nodes), found is not None
 
+    def _held_quota(self) -> Iterator[tuple[JobKey, float]]:
+        """Jobs whose quota is held for nothing, and for how long it has been."""
+        snapshot, now, policy = self.store.snapshot(), time.time(), self.config.policy()
+        for job in snapshot.jobs.values():
+            if job.spec is not None:
+                seconds = held_seconds(Context(job, job.spec, snapshot, now, policy))
+                if seconds is not None:
+                    yield job.key, seconds
+
     async def connect(self) -> None:
         """Make the client, once."""
         if self._client is None:
@@ -120,7 +130,7 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._worker.run(), name="worker")
             group.create_task(keep_active(self.client, self.store), name="admission-checks")
-            group.create_task(self._relist(), name="relist")
+            group.create_task(self.relister.run(), name="relist")
             timeout, interval = self.config.lease_timeout_seconds, self.config.lease_poll_seconds
             if timeout is not None:
                 group.create_task(
@@ -131,21 +141,12 @@ class Operator:
                 name="foreign-pods",
             )
 
-    async def _relist(self) -> None:
-        """List everything on a timer, in case a watch has lost something; look at all jobs.
+    async def _list(self, kinds: Collection[Kind]) -> None:
+        await list_all(self.client, self.store, self._namespaces, kinds)
 
-        Soon after the start too: what is deleted between the first list and that with which
-        kopf begins its watch is told by no event.
-        """
-        usual = itertools.repeat(self.config.relist_seconds)
-        for seconds in itertools.chain(FIRST_RELISTS, usual):
-            await asyncio.sleep(min(seconds, self.config.relist_seconds))
-            try:
-                await list_all(self.client, self.store, self._namespaces)
-            except ApiError as error:
-                log.warning("%s; listing again later", error)
-            for job in list(self.store.all_jobs()):
-                self.queue.add(job.key)
+    def _look_at_all(self) -> None:
+        for job in list(self.store.all_jobs()):
+            self.queue.add(job.key)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing new, and wait so long for what has begun."""

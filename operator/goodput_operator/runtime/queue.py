@@ -46,10 +46,10 @@ class WorkQueue(Generic[Key]):
         heapq.heappush(self._heap, (due, self._count, key))
         self._changed.set()
 
-    def failed(self, key: Key) -> float:
+    def failed(self, key: Key, longest: float = RETRY_MAX) -> float:
         """Try the key again, later each time in a row; the seconds until then."""
         times = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = exponential(RETRY_BASE, RETRY_MAX, times)
+        delay = exponential(RETRY_BASE, longest, times)
         self._not_before[key] = self._clock() + min(delay, RETRY_FLOOR)
         self.add(key, delay)
         return delay

@@ -6,7 +6,6 @@ writes, so that a decision reads what the one before it wrote.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import replace
 from typing import Any, Protocol
 
 from goodput_operator import constants as c
@@ -27,9 +26,10 @@ from goodput_operator.observe.flavor import FlavorView, parse_flavor
 from goodput_operator.observe.job import parse_job
 from goodput_operator.observe.node import parse_node
 from goodput_operator.observe.pod import parse_pod
-from goodput_operator.observe.raw import controller, text
+from goodput_operator.observe.raw import text
 from goodput_operator.observe.workload import parse_workload
-from goodput_operator.runtime.foreign import ForeignUsage
+from goodput_operator.runtime.belonging import job_of, owner, same, without_managed_fields
+from goodput_operator.runtime.foreign import ForeignUsage, added
 from goodput_operator.runtime.nodes import LeaseSign, Nodes
 from goodput_operator.runtime.table import Identity, Name, Table
 
@@ -54,13 +54,15 @@ class Store:
         self._clock = clock
         self.jobs: Table[JobView] = Table()
         self.workloads: Table[Raw] = Table()
-        self.pods: Table[PodView] = Table()
+        self.pods: Table[PodView | None] = Table()
         self.nodes: Table[NodeView] = Table()
         self.flavors: Table[FlavorView] = Table()
         self.checks: Table[Raw] = Table()
         self.claims: Table[ClaimView] = Table()
         self.volumes: Table[VolumeView] = Table()
         self.foreign = ForeignUsage()
+        self.disowned = ForeignUsage()
+        """Pods that have our labels, and no job of which they are."""
         # The same by the keys that decisions use, kept in step.
         self._jobs: dict[JobKey, JobView] = {}
         self._raw_workloads: dict[JobKey, dict[str, Raw]] = {}
@@ -83,7 +85,7 @@ class Store:
             workloads=self._workloads,
             pods={key: tuple(mine.values()) for key, mine in self._pods.items()},
             nodes=self._nodes.by_name,
-            foreign_usage=self.foreign.by_node,
+            foreign_usage=added(self.foreign.by_node, self.disowned.by_node),
             errors=self._errors,
             claims=self._claims,
             volumes=self._volumes,
@@ -131,7 +133,9 @@ class Store:
         view = parse_job(raw)
         before = self.jobs.put(identity, view)
         self._jobs[view.key] = view
-        if before is None or not _same(before, view):
+        if before is None or before.uid != view.uid:
+            self._errors.pop(view.key, None)  # What was refused to another job of that name.
+        if before is None or not same(before, view):
             self._wake(view.key)
 
     def drop_job(self, identity: Identity) -> None:
@@ -145,21 +149,28 @@ class Store:
     # Workloads
 
     def put_workload(self, raw: Raw) -> None:
-        """A Workload; those that no TrainingJob owns are passed over."""
-        identity, key = Identity.of(raw), _owner(raw)
-        if key is None or not self.workloads.accepts(identity):
+        """A Workload; one that no TrainingJob owns, or no longer does, is nobody's."""
+        identity, key = Identity.of(raw), owner(raw)
+        if not self.workloads.accepts(identity):
             return
-        slim = _without_managed_fields(raw)
-        self.workloads.put(identity, slim)
-        self._raw_workloads.setdefault(key, {})[identity.name.name] = slim
-        self._parse_workloads(key)
+        slim = without_managed_fields(raw)
+        before = self.workloads.put(identity, slim)
+        if before is not None and owner(before) != key:
+            self._forget_workload(before)
+        if key is not None:
+            self._raw_workloads.setdefault(key, {})[identity.name.name] = slim
+            self._parse_workloads(key)
 
     def drop_workload(self, identity: Identity) -> None:
         """A Workload is gone."""
         raw = self.workloads.drop(identity)
-        key = _owner(raw) if raw is not None else None
+        if raw is not None:
+            self._forget_workload(raw)
+
+    def _forget_workload(self, raw: Raw) -> None:
+        key = owner(raw)
         if key is not None:
-            del self._raw_workloads[key][identity.name.name]
+            del self._raw_workloads[key][text(raw, "metadata", "name")]
             self._parse_workloads(key)
 
     def _parse_workloads(self, key: JobKey) -> None:
@@ -170,7 +181,7 @@ class Store:
             self._workloads[key] = after
         else:
             self._raw_workloads.pop(key, None)
-        if len(before) != len(after) or not all(map(_same, before, after)):
+        if len(before) != len(after) or not all(map(same, before, after)):
             self._wake(key)
 
     def _parse_all_workloads(self) -> None:
@@ -180,28 +191,42 @@ class Store:
     # Pods of TrainingJobs
 
     def put_pod(self, raw: Raw) -> None:
-        """A pod; those without our labels are passed over."""
+        """A pod with our labels; one that no job controls, or no longer does, only takes room."""
         identity = Identity.of(raw)
-        view = parse_pod(raw) if self.pods.accepts(identity) else None
-        if view is None:
+        if not self.pods.accepts(identity):
             return
-        key = JobKey(view.namespace, view.job)
+        view = parse_pod(raw)
         before = self.pods.put(identity, view)
+        freed = self.disowned.put(raw) if view is None else self.disowned.remove(raw)
+        if before is not None and (view is None or job_of(before) != job_of(view)):
+            self._forget_pod(before)
+            before = None
+        if view is not None:
+            self._keep_pod(view, before)
+        elif freed:
+            self._wake_waiting()
+
+    def _keep_pod(self, view: PodView, before: PodView | None) -> None:
         if before is not None:
             self._pods_by_uid.pop(before.uid, None)
         self._pods_by_uid[view.uid] = view
-        self._pods.setdefault(key, {})[view.name] = view
-        if before is None or not _same(before, view):
-            self._wake(key)
+        self._pods.setdefault(job_of(view), {})[view.name] = view
+        if before is None or not same(before, view):
+            self._wake(job_of(view))
         if view.terminal and (before is None or not before.terminal):
             self._wake_waiting()
 
     def drop_pod(self, identity: Identity) -> None:
         """A pod is gone."""
         view = self.pods.drop(identity)
-        if view is None:
-            return
-        key = JobKey(view.namespace, view.job)
+        namespace, name = identity.name
+        if view is not None:
+            self._forget_pod(view)
+        elif self.disowned.remove({"metadata": {"namespace": namespace, "name": name}}):
+            self._wake_waiting()
+
+    def _forget_pod(self, view: PodView) -> None:
+        key = job_of(view)
         self._pods_by_uid.pop(view.uid, None)
         del self._pods[key][view.name]
         if not self._pods[key]:
@@ -343,8 +368,10 @@ class Store:
         """Jobs with a rank there, or that had one in an attempt that may yet be explained by it."""
         for key, job in self._jobs.items():
             placement, past = job.status.placement, job.status.attempts
-            if (placement is not None and not nodes.isdisjoint(placement.nodes)) or (
-                past and not nodes.isdisjoint(past[-1].nodes)
+            if (
+                (placement is not None and not nodes.isdisjoint(placement.nodes))
+                or (past and not nodes.isdisjoint(past[-1].nodes))
+                or any(pod.node in nodes for pod in self._pods.get(key, {}).values())
             ):
                 self._wake(key)
 
@@ -355,24 +382,6 @@ class Store:
                 continue
             if job.status.placement is None and job.status.phase not in _AT_REST:
                 self._wake(key, ROOM_DELAY)
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Whether two views differ in their version alone."""
-    return bool(replace(before, resource_version=after.resource_version) == after)
-
-
-def _owner(raw: Raw) -> JobKey | None:
-    """The TrainingJob that controls an object."""
-    owner = controller(raw)
-    if text(owner, "kind") != c.KIND or not text(owner, "apiVersion").startswith(f"{c.GROUP}/"):
-        return None
-    return JobKey(text(raw, "metadata", "namespace"), text(owner, "name"))
-
-
-def _without_managed_fields(raw: Raw) -> Raw:
-    metadata = {k: v for k, v in raw["metadata"].items() if k != "managedFields"}
-    return {**raw, "metadata": metadata}
 
 
 __all__ = ["Identity", "Name", "Store", "Wake"]

@@ -58,5 +58,5 @@ def owner() -> dict[str, Any]:
         "name": "digits",
         "uid": UID,
         "controller": True,
-        "blockOwnerDeletion": False,
+        "blockOwnerDeletion": True,
     }

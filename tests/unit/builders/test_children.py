@@ -82,6 +82,22 @@ def test_one_occurrence_has_one_name_whatever_its_message(make_job: JobFactory) 
     assert len({name(event, job) for event in [LOST, *others]}) == 3
 
 
+def test_events_of_one_second_are_told_in_their_order(make_job: JobFactory) -> None:
+    """``kubectl describe`` sorts them by the second, and leaves the rest as listed: by name."""
+    story = [
+        ("Queued", "tj-digits-1"), ("GangPlaced", "a1"), ("Admitted", "2026-01-31T08:01:00Z"),
+        ("GangStarted", "a1"), ("Resumed", "a1"), ("NodeLost", "a1"),
+        ("Restarting", "a2"), ("GangStarted", "a2"), ("Resumed", "a2"), ("RankCrashed", "a2"),
+        ("QuotaReleased", "a9-1"), ("Restarting", "a10"), ("GangStarted", "a10"), ("Completed", ""),
+    ]  # fmt: skip
+    job = make_job()
+    names = [
+        build_event(job, JobEvent("Normal", reason, "m", key), NOW)["metadata"]["name"]
+        for reason, key in story
+    ]
+    assert names == sorted(names)
+
+
 def test_a_long_message_is_cut_to_what_the_api_server_accepts(make_job: JobFactory) -> None:
     event = build_event(make_job(), JobEvent("Normal", "Queued", "ü" * 1000), NOW)
     assert len(event["message"].encode()) <= 1024

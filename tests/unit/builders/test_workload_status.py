@@ -196,6 +196,18 @@ def test_release_clears_the_admission_and_queues_again() -> None:
     }
 
 
+@pytest.mark.parametrize("reason", ["Started", "Recovered", "WaitForRecovery"])
+def test_a_release_says_that_no_pods_are_ready(reason: str) -> None:
+    ready = condition("PodsReady", "False" if reason == "WaitForRecovery" else "True", reason)
+    raw = workload(condition("Evicted", "True"), ready, admission={"clusterQueue": "cq"})
+    released = release_quota(raw, RELEASE, NOW)
+    found = next(x for x in released["status"]["conditions"] if x["type"] == "PodsReady")
+    assert (found["status"], found["reason"]) == ("False", "WaitForStart")
+    again = set_pods_ready(released, SetPodsReady("wl", "17", True, "ready"), NOW)
+    found = next(x for x in again["status"]["conditions"] if x["type"] == "PodsReady")
+    assert (found["status"], found["reason"]) == ("True", "Started")
+
+
 def test_release_of_what_was_evicted_before_its_checks_were_ready() -> None:
     raw = workload(
         condition("QuotaReserved", "True"),

@@ -238,6 +238,23 @@ def test_few_lost_nodes_are_not_waited_for_longer_than_a_moment(nodes: int, lost
     assert (world.job(key).attempt, world.job(key).restarts.infrastructure) == (2, 1)
 
 
+def test_marks_that_are_known_late_are_waited_with_as_if_they_were_new() -> None:
+    """The watch was away; the first of many nodes is told, and the others a moment later."""
+    world, key = running(6)
+    first, *others = sorted(world.nodes, key=lambda name: name not in hosts(world, key))
+    silence(world, first)
+    world.now += 60
+    world.nodes[first] = replace(world.nodes[first], seen_lost_at=world.now)
+    world.run(key)
+    assert world.job(key).attempt == 1
+    for name in others[:4]:
+        silence(world, name)
+        world.nodes[name] = replace(world.nodes[name], ready_since=NOW, silence=Silence(world.now))
+    world.now += 10
+    world.run(key)
+    assert (world.job(key).attempt, world.job(key).reason) == (1, "ClusterSilent")
+
+
 def test_most_nodes_deleted_is_somebodys_will() -> None:
     world, key = running(6)
     for name in [*hosts(world, key), "n4", "n5"]:

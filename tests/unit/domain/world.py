@@ -397,7 +397,6 @@ class World:
                 rank=action.rank,
                 created_at=self.now,
                 deleting=False,
-                deletion_deadline=None,
                 phase="Pending",
                 ready=False,
                 node=None,

@@ -1,8 +1,11 @@
 """The verbs against a real HTTP server: bodies, retries, pages, watches."""
 
 import asyncio
+import base64
 import json
+import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,8 +22,10 @@ from goodput_operator.kube.errors import (
     Invalid,
     NotFound,
     Transient,
+    WebhookFailed,
 )
 from goodput_operator.kube.paths import NODES, PODS, TRAINING_JOBS
+from goodput_operator.progress.certificates import new_authority
 from tests.unit.kube.conftest import Observed
 from tests.unit.kube.server import Server, status
 
@@ -93,6 +98,16 @@ async def test_what_will_not_pass_is_not_tried_again(
     assert len(server.requests) == 1
 
 
+async def test_a_webhook_that_fails_is_left_to_the_work_queue(
+    client: Client, server: Server
+) -> None:
+    """It may take its 30 s each time, and hold up all other jobs."""
+    server.answers = [status(500, "InternalError", 'failed calling webhook "mpod.kb.io": timeout')]
+    with pytest.raises(WebhookFailed, match="mpod"):
+        await client.create(PODS, POD)
+    assert len(server.requests) == 1
+
+
 async def test_retries_end(client: Client, server: Server) -> None:
     server.answers = [status(503, "ServiceUnavailable", "overloaded")]
     with pytest.raises(Transient, match="get pods a in namespace n: overloaded"):
@@ -156,6 +171,23 @@ async def test_a_list_that_was_forgotten_midway_starts_over(client: Client, serv
     assert version == "12"
 
 
+@pytest.mark.parametrize("body", [b'{"items": [{"metada', b"<html>", b'{"kind": "Status"}', b""])
+async def test_a_list_that_is_cut_off_is_not_believed(
+    client: Client, server: Server, body: bytes
+) -> None:
+    server.answers = [web.Response(body=body)]
+    with pytest.raises(Transient, match="list nodes: an answer that is"):
+        await client.list_all(NODES)
+
+
+async def test_an_answer_that_is_cut_off_once_is_asked_for_again(
+    client: Client, server: Server
+) -> None:
+    server.answers = [web.Response(body=b'{"items": [{"me'), listed("a", "b")]
+    items, _ = await client.list_all(NODES)
+    assert len(items) == 2
+
+
 # Watches
 
 
@@ -214,6 +246,35 @@ async def test_a_watch_that_becomes_too_old_midway_is_expired(
         await seen(client)
 
 
+@pytest.mark.parametrize("code", [429, 500, 504])
+async def test_any_error_within_a_watch_has_all_listed_anew(
+    client: Client, server: Server, code: int
+) -> None:
+    failure = {"kind": "Status", "code": code, "message": "etcdserver: leader changed"}
+    error = json.dumps({"type": "ERROR", "object": failure}).encode() + b"\n"
+    server.answers = [stream(event("ADDED", 6), error)]  # type: ignore[list-item]
+    with pytest.raises(Expired, match="leader changed"):
+        await seen(client)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"type": "ADDED", "obj\n', b"<html>\n", b"[1]\n", b'{"type": "ADDED", "object": {}}\n'],
+)
+async def test_what_is_no_event_ends_a_watch_and_not_the_process(
+    client: Client, server: Server, line: bytes
+) -> None:
+    server.answers = [stream(event("ADDED", 6), line)]  # type: ignore[list-item]
+    with pytest.raises(Transient, match="no event"):
+        await seen(client)
+
+
+async def test_half_a_line_at_the_end_of_a_watch_is_dropped(client: Client, server: Server) -> None:
+    half = event("ADDED", 7)[:20]
+    server.answers = [stream(event("ADDED", 6), half)]  # type: ignore[list-item]
+    assert await seen(client) == [("ADDED", "6")]
+
+
 async def test_a_silent_watch_is_given_up_on(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +294,31 @@ async def test_without_credentials_the_error_names_the_remedy(
         await connect(str(tmp_path / "nowhere"), observed, 1.0)
 
 
-async def test_others_may_reach_the_server_likewise(client: Client, server: Server) -> None:
-    access = await client.access()
-    assert (access.server, access.authorization) == (server.url, "Bearer secret")
+async def test_a_kubeconfig_with_certificates_in_it_leaves_no_files_behind(
+    observed: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the process is killed right after: nothing is left to the end."""
+    now = datetime.now(UTC)
+    pem = new_authority(now, now + timedelta(days=1)).pem.encode()
+    cluster = {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority-data": base64.b64encode(pem).decode(),
+    }
+    config = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "c", "user": {"token": "secret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(config))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    client = await connect(str(file), observed, 1.0)
+    assert list(temporary.iterdir()) == []
+    context = client._transport._api.rest_client.ssl_context
+    assert len(context.get_ca_certs()) == 1, "the authority is in memory"
+    access = await client.access(lambda plural: None)
+    await access.session.close()
+    await client.close()

@@ -32,7 +32,18 @@ def test_a_status_code_has_its_class(code: int, reason: str, kind: type[ApiError
     assert not str(error).endswith("\n")
 
 
-@pytest.mark.parametrize("kind", [errors.Forbidden, errors.Invalid, errors.NotInstalled])
+def test_a_webhook_that_fails_is_not_one_that_refuses() -> None:
+    said = 'Internal error occurred: failed calling webhook "mworkload.kb.io": refused'
+    failed = from_response("create workloads", 500, {"message": said}, None)
+    assert type(failed) is errors.WebhookFailed
+    assert failed.transient
+    denied = 'admission webhook "vworkload.kb.io" denied the request: spec.podSets'
+    assert type(from_response("create", 422, {"message": denied}, None)) is errors.Invalid
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.Forbidden, errors.Invalid, errors.NotInstalled, errors.WebhookFailed]
+)
 def test_what_a_person_must_mend_has_a_remedy(kind: type[ApiError]) -> None:
     assert kind("a", "b").remedy
 

@@ -58,7 +58,7 @@ def test_reads_a_running_rank() -> None:
     )  # fmt: skip
     assert (view.phase, view.ready, view.node, view.pinned_node) == ("Running", True, "n1", "n1")
     assert view.requests == Resources({"nvidia.com/gpu": 2000, "pods": 1000})
-    assert not view.gated
+    assert not view.captured
     assert not view.terminal
     assert (view.disruption, view.unschedulable_message, view.waiting) == (None, None, None)
 
@@ -69,11 +69,10 @@ def test_the_operators_pin_is_the_last_one() -> None:
     assert view.pinned_node == "ours"
 
 
-def test_a_pod_being_deleted_has_a_deadline() -> None:
+def test_a_pod_that_is_being_deleted() -> None:
     view = parse_pod(pod(deletionTimestamp="2026-01-31T08:00:30Z"))
     assert view is not None
     assert view.deleting
-    assert view.deletion_deadline == 1769846430.0
 
 
 def terminated(name: str, code: int, **more: Any) -> dict[str, Any]:
@@ -135,19 +134,26 @@ def test_tells_why_it_is_not_scheduled() -> None:
     [
         pod({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}),
         pod(labels={**LABELS, "kueue.x-k8s.io/managed": "true"}),
-        pod(labels={**LABELS, "kueue.x-k8s.io/queue-name": "default"}),
     ],
 )
 def test_recognises_a_pod_that_kueue_took_for_its_own(raw: dict[str, Any]) -> None:
     view = parse_pod(raw)
     assert view is not None
-    assert view.gated
+    assert view.captured
 
 
-def test_a_gate_of_somebody_else_is_no_gate_of_kueue() -> None:
-    view = parse_pod(pod({"schedulingGates": [{"name": "example.com/wait"}]}))
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pod({"schedulingGates": [{"name": "example.com/wait"}]}),
+        pod(labels={**LABELS, "kueue.x-k8s.io/queue-name": "default"}),
+    ],
+    ids=["somebody else's gate", "a label of the job's own template"],
+)
+def test_what_does_not_come_from_kueue_is_no_sign_of_it(raw: dict[str, Any]) -> None:
+    view = parse_pod(raw)
     assert view is not None
-    assert not view.gated
+    assert not view.captured
 
 
 @pytest.mark.parametrize("label", sorted(LABELS))

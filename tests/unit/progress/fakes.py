@@ -56,7 +56,6 @@ def pod(role: str = "chief", rank: int = 0, attempt: int = 1, **changes: Any) ->
         "rank": rank,
         "created_at": NOW,
         "deleting": False,
-        "deletion_deadline": None,
         "phase": "Running",
         "ready": True,
         "node": "node-1",

@@ -115,3 +115,11 @@ async def test_a_waiting_worker_is_woken_by_a_new_key(queue: WorkQueue[str]) -> 
     queue.add("a")
     key, _ = await asyncio.wait_for(getting, 1)
     assert key == "a"
+
+
+async def test_a_failure_may_have_a_longest_wait_of_its_own(
+    queue: WorkQueue[str], clock: Clock
+) -> None:
+    waits = [queue.failed("a", 10.0) for _ in range(20)]
+    assert waits[0] == RETRY_BASE
+    assert max(waits) == 10.0

@@ -10,7 +10,7 @@ from goodput_operator import constants as c
 from goodput_operator.domain.model import JobKey, Snapshot
 from goodput_operator.domain.plan import JobEvent, Plan
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
-from goodput_operator.kube.errors import Forbidden, Invalid, Transient
+from goodput_operator.kube.errors import Forbidden, Invalid, Transient, WebhookFailed
 from goodput_operator.kube.paths import PRIORITY_CLASSES, TRAINING_JOBS
 from goodput_operator.runtime import worker as worker_module
 from goodput_operator.runtime.executor import Executor
@@ -115,6 +115,51 @@ async def test_three_failed_creates_and_the_workload_is_made_all_the_same() -> N
         await until(lambda: operation.client.count("create", "workloads") >= 3)
         operation.client.refuse.clear()
         await until(lambda: "workloads" in {plural for plural, _ in operation.client.objects})
+
+
+async def test_a_request_that_hangs_is_told_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_module, "HANGING_SECONDS", 0.05)
+    async with working() as operation:
+        held, create = asyncio.Event(), operation.client.create
+
+        async def slow_create(*arguments: object) -> object:
+            await held.wait()
+            return await create(*arguments)  # type: ignore[arg-type]
+
+        operation.client.create = slow_create  # type: ignore[assignment]
+        operation.add_job()
+        await until(lambda: "not done within" in operation.running().get("message", ""))
+        message = operation.running()["message"]
+        assert message.startswith("create workload tj-digits-")
+        assert "see that Kueue runs" in message
+        held.set()
+        await until(lambda: operation.running().get("reason") == "WaitingForQuota")
+        assert operation.store.error(KEY) is None
+        assert operation.counts.errors == []
+
+
+async def test_the_same_refusal_again_does_not_hide_what_has_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with working() as operation:
+        operation.client.refuse["create", "workloads"] = WebhookFailed("create workloads", "no")
+        operation.add_job()
+        await until(lambda: operation.running().get("reason") == "WebhookFailing")
+        applied = operation.client.count("apply", "trainingjobs")
+        tries = operation.client.count("create", "workloads")
+        await until(lambda: operation.client.count("create", "workloads") > tries)
+        assert operation.client.count("apply", "trainingjobs") == applied, "nothing has"
+        raw = stored_job(operation.client)
+        operation.store.put_job(
+            operation.client.add(
+                TRAINING_JOBS, {**raw, "metadata": {**raw["metadata"], "generation": 7}}
+            )
+        )
+        await until(
+            lambda: stored_job(operation.client)["status"].get("observedGeneration") == 7, 6
+        )
 
 
 async def test_a_status_that_could_not_be_written_is_written_with_the_next_try() -> None:

@@ -1,13 +1,16 @@
 """Placements as they are stored in ``status.placement``: a node table and run-length indices."""
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence, Set
+from itertools import count, groupby
 
 from goodput_operator.api.spec import MAX_REPLICAS
 from goodput_operator.api.status import Placement, RolePlacement
 from goodput_operator.domain.placement.gang import Placed
 
+Ranks = Set[tuple[str, int]]
+"""Ranks of a gang, each by its role and its number in it."""
+_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _RUN = re.compile(r"([0-9]{1,6})(?:\*([1-9][0-9]{0,5}))?")
 
 
@@ -30,6 +33,44 @@ def decode(placement: Placement) -> dict[str, tuple[str, ...]]:
     Raises ValueError if the placement is not one that ``encode`` has made.
     """
     return {role.name: _decode_runs(role, placement.nodes) for role in placement.roles}
+
+
+def succeeded(placement: Placement) -> frozenset[tuple[str, int]]:
+    """The ranks that are noted as having succeeded. Raises ValueError if that cannot be read."""
+    return frozenset((role.name, rank) for role in placement.roles for rank in _decode_ranges(role))
+
+
+def with_succeeded(placement: Placement, ranks: Ranks) -> Placement:
+    """The placement with these ranks noted, and no others."""
+    by_role: dict[str, list[int]] = {}
+    for name, rank in sorted(ranks):
+        by_role.setdefault(name, []).append(rank)
+    roles = tuple(
+        role.model_copy(update={"succeeded": _encode_ranges(by_role.get(role.name, ()))})
+        for role in placement.roles
+    )
+    return placement if roles == placement.roles else placement.model_copy(update={"roles": roles})
+
+
+def _encode_ranges(ranks: Sequence[int]) -> str | None:
+    """``0-3,7`` of sorted numbers; None of none."""
+    found = []
+    for _, run in groupby(zip(ranks, count()), lambda pair: pair[0] - pair[1]):
+        first, *rest = [rank for rank, _ in run]
+        found.append(f"{first}-{rest[-1]}" if rest else str(first))
+    return ",".join(found) or None
+
+
+def _decode_ranges(role: RolePlacement) -> Iterable[int]:
+    for each in role.succeeded.split(",") if role.succeeded else ():
+        match = _RANGE.fullmatch(each)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < MAX_REPLICAS:
+            raise ValueError(
+                f"placement of role {role.name}: succeeded {each!r} is not RANK or FIRST-LAST "
+                f"with ranks below {MAX_REPLICAS}"
+            )
+        yield from range(first, last + 1)
 
 
 def _encode_runs(indices: Iterable[int]) -> str:

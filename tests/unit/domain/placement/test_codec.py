@@ -70,3 +70,28 @@ def test_size_of_the_stored_form(ranks: int, per_node: int, most_bytes: int) -> 
     nodes, roles = codec.encode(placed)
     stored = json.dumps({"nodes": nodes, "roles": [role.model_dump() for role in roles]})
     assert len(stored) < most_bytes
+
+
+@given(st.frozensets(st.tuples(st.sampled_from(["chief", "worker"]), st.integers(0, 9_999))))
+def test_ranks_that_have_succeeded_are_remembered(ranks: frozenset[tuple[str, int]]) -> None:
+    placement = store(Placed({"chief": ("a",), "worker": ("b",)}))
+    noted = codec.with_succeeded(placement, ranks)
+    assert codec.succeeded(noted) == ranks
+    assert codec.decode(noted) == codec.decode(placement)
+    assert codec.with_succeeded(noted, ranks) is noted
+
+
+def test_ranges_of_ranks_are_short() -> None:
+    placement = store(Placed({"worker": ("a",)}))
+    ranks = {("worker", rank) for rank in range(10_000) if rank not in (4, 6)}
+    assert codec.with_succeeded(placement, ranks).roles[0].succeeded == "0-3,5,7-9999"
+
+
+@pytest.mark.parametrize("text", ["x", "3-1", "1-", "-1", "0-10000", "1,,2", "1 - 2"])
+def test_refuses_ranges_that_it_did_not_write(text: str) -> None:
+    role = RolePlacement(name="worker", nodes="0", succeeded=text)
+    placement = Placement(
+        attempt=1, nodes=("a",), roles=(role,), committed_at="2026-01-01T00:00:00Z"
+    )
+    with pytest.raises(ValueError, match="succeeded"):
+        codec.succeeded(placement)

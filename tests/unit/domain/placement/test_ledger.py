@@ -66,7 +66,6 @@ def pod(key: JobKey, node: str | None = "a", rank: int = 0, **changes: Any) -> P
         rank=rank,
         created_at=0.0,
         deleting=False,
-        deletion_deadline=None,
         phase="Running",
         ready=True,
         node=node,
