@@ -75,10 +75,10 @@ test-unit: install ## The pure core and the edges: seconds, no cluster
 
 .PHONY: test-integration
 test-integration: install ## On a real control plane with Kueue, and on real nodes when root
-	@$(BIN)/pytest tests/integration
+	@$(BIN)/pytest tests/integration --durations=25
 
 .PHONY: test-extended
-test-extended: install ## Killed between any two writes, silent nodes, requests counted: a quarter of an hour
+test-extended: install ## Further variants of faults that test-integration has one of each
 	@$(BIN)/pytest tests/integration -m extended
 
 .PHONY: bench

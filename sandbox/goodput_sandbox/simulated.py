@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .controlplane import FAKE_NODE
@@ -208,7 +209,14 @@ class SimulatedNodes:
         self._sandbox.kubectl("patch", "--namespace=kube-node-lease", *arguments)
 
     def _set_ready(self, name: str, status: str, reason: str, message: str) -> None:
-        condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
+        since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": "Ready",
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": since,
+        }
         patch = json.dumps({"status": {"conditions": [condition]}})
         arguments = ("--subresource=status", "--type=strategic", f"--patch={patch}")
         self._sandbox.kubectl("patch", "node", name, *arguments)

@@ -9,9 +9,14 @@ from typing import Any
 
 from goodput_sandbox.sandbox import Sandbox
 from goodput_sandbox.testing import wait_for
+from tests.integration.api import api_of, path_of
 
 GPU = "nvidia.com/gpu"
 TENANT_LABEL = "goodput.dev/test-tenant"
+NO_RESTARTS = {"crash": 0, "infrastructure": 0, "preemption": 0}
+COMPLETE = {"sandbox.goodput.dev/complete-after": "1s"}
+CRASH = {"sandbox.goodput.dev/fail-exit-code": "3", "sandbox.goodput.dev/fail-after": "1s"}
+"""Annotations that script a simulated pod."""
 Manifest = dict[str, Any]
 
 
@@ -40,6 +45,7 @@ class Tenant:
     def __init__(self, sandbox: Sandbox, name: str) -> None:
         self.sandbox, self.name = sandbox, name
         self.kubectl = Kubectl(sandbox)
+        self.api = api_of(sandbox)
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     # Setting up
@@ -123,22 +129,37 @@ class Tenant:
 
     def patch(self, job: str, spec: Manifest) -> None:
         """Change a job's spec."""
-        patch = json.dumps({"spec": spec})
-        self.sandbox.kubectl(
-            "patch", "-n", self.name, "trainingjob", job, "--type=merge", "-p", patch
-        )
+        path = str(path_of("trainingjobs", self.name, job))
+        assert self.api.request("PATCH", path, {"spec": spec}), f"no TrainingJob {job}"
+
+    def annotate(self, annotations: dict[str, str], *pods: str) -> None:
+        """Script simulated pods that run."""
+        for name in pods:
+            path = str(path_of("pods", self.name, name))
+            self.api.request("PATCH", path, {"metadata": {"annotations": annotations}})
+
+    def delete(self, kind: str, name: str = "", grace_seconds: int | None = None) -> None:
+        """Delete an object of the tenant's namespace, or all of the kind; nobody waits for it."""
+        path = path_of(kind, self.name, name)
+        assert path is not None, f"tests/integration/api.py does not know {kind}"
+        options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        self.api.request("DELETE", path, options)
 
     # Looking
 
-    def get(self, kind: str, *names: str) -> list[Manifest]:
-        """Objects of a kind in the tenant's namespace."""
-        found = json.loads(
-            self.sandbox.kubectl(
-                "get", kind, "-n", self.name, *names, "-o", "json", "--ignore-not-found"
-            )
-            or "{}"
-        )
-        items: list[Manifest] = found.get("items", [found] if found else [])
+    def get(self, kind: str, name: str = "") -> list[Manifest]:
+        """Objects of a kind in the tenant's namespace, or the one of a name if it is there."""
+        path = path_of(kind, self.name, name)
+        if path is None:
+            command = ("get", kind, "-n", self.name, *filter(None, [name]), "--ignore-not-found")
+            found = json.loads(self.sandbox.kubectl(*command, "-o", "json") or "null")
+        else:
+            found = self.api.request("GET", path)
+        if found is None:
+            return []
+        items: list[Manifest] = found.get("items", [found])
         return items
 
     def status(self, job: str) -> Manifest:
@@ -157,6 +178,10 @@ class Tenant:
             and attempt in (None, int(pod["metadata"]["labels"]["goodput.dev/attempt"]))
         ]
 
+    def nodes_of(self, job: str) -> set[str]:
+        """The nodes that a job's pods are on."""
+        return {pod["spec"]["nodeName"] for pod in self.pods(job)}
+
     def events(self, job: str) -> list[str]:
         """Reasons of the Events on a job, in the order in which they were recorded."""
         found = [e for e in self.get("events") if e["involvedObject"]["name"] == job]
@@ -164,7 +189,7 @@ class Tenant:
 
     def used_gpus(self) -> int:
         """GPUs of quota in use, as Kueue counts them."""
-        queue = json.loads(self.sandbox.kubectl("get", "clusterqueue", self.name, "-o", "json"))
+        queue = self.api.request("GET", str(path_of("clusterqueues", None, self.name))) or {}
         usage = queue.get("status", {}).get("flavorsUsage", [])
         return sum(
             int(resource["total"])
@@ -184,12 +209,12 @@ class Tenant:
             seen = {name: status.get(name) for name in ("reason", "ready", "attempt", *wanted)}
             return all(status.get(name) == value for name, value in wanted.items()), seen
 
-        wait_for(reached, timeout, f"TrainingJob {self.name}/{job} with {wanted}", interval=0.2)
+        wait_for(reached, timeout, f"TrainingJob {self.name}/{job} with {wanted}")
         return self.status(job)
 
     def eventually(self, check: Callable[[], Any], what: str, timeout: float = 30) -> None:
         """Until a check holds."""
-        wait_for(lambda: (bool(value := check()), value), timeout, what, interval=0.2)
+        wait_for(lambda: (bool(value := check()), value), timeout, what)
 
 
 def kueue(kind: str, name: str, spec: Manifest, namespace: str | None = None) -> Manifest:

@@ -13,14 +13,17 @@ import pytest
 from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.options import SandboxOptions
 from goodput_sandbox.sandbox import Sandbox
+from tests.integration.api import api_of
 from tests.integration.cluster import Kubectl, Tenant
-from tests.integration.transitions import recorded
+from tests.integration.record import Record
+from tests.integration.transitions import allowed
 
 OUT = Path(__file__).parents[2] / "out" / "failed"
 SHORT = {
     "GOODPUT_HOLD_SECONDS": "5",
     "GOODPUT_NODE_GONE_SECONDS": "5",
     "GOODPUT_BIND_SECONDS": "8",
+    "GOODPUT_START_SECONDS": "3",
     "GOODPUT_REQUEUE_BASE_SECONDS": "2",
     "GOODPUT_ATTRIBUTION_SECONDS": "6",
     "GOODPUT_EXCLUSION_SECONDS": "10",
@@ -37,11 +40,12 @@ def sandbox() -> Iterator[Sandbox]:
     cluster = Sandbox(os.environ.get("GOODPUT_TEST_SANDBOX", "tests"))
     cluster.up(SandboxOptions(), owner_pid=os.getpid())
     yield cluster
+    api_of(cluster).close()
     cluster.down()
 
 
 @pytest.fixture(scope="session")
-def operator(sandbox: Sandbox, transitions: None) -> Iterator[Callable[[], None]]:
+def operator(sandbox: Sandbox, record: Record) -> Iterator[Callable[[], None]]:
     """The running operator; calling it starts the operator anew after a test has killed it."""
 
     def start() -> None:
@@ -54,10 +58,13 @@ def operator(sandbox: Sandbox, transitions: None) -> Iterator[Callable[[], None]
 
 
 @pytest.fixture(scope="session")
-def transitions(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Case 9: what any job of this run goes through lies on the graph of the docs."""
-    with recorded(Kubectl(sandbox).argv, tmp_path_factory.mktemp("transitions")):
-        yield
+def record(sandbox: Sandbox) -> Iterator[Record]:
+    """What every job of this run goes through. Case 9: it lies on the graph of the docs."""
+    kept = Record(api_of(sandbox))
+    yield kept
+    kept.close()
+    wrong = {each: n for each, n in kept.transitions().items() if not allowed(each)}
+    assert not wrong, f"not on the graph of tests/integration/transitions.py: {wrong}"
 
 
 @pytest.fixture
@@ -79,7 +86,7 @@ def tenant(
         sandbox.collect_logs(folder)
         print(f"logs and objects are in {folder}")
     sandbox.kubectl("delete", "trainingjobs", "--all", "-n", made.name, "--wait=false")
-    sandbox.kubectl("delete", "namespace", made.name, "--wait=false")
+    sandbox.kubectl("delete", "namespace", made.name, "--wait=false", "--ignore-not-found")
     names = [n for n in sandbox.kubectl("get", "nodes", "-o", "name").split() if made.name in n]
     mine = [n.removeprefix("node/") for n in names if n.startswith(f"node/{made.name}-")]
     if mine:

@@ -1,40 +1,32 @@
-"""Cases 4 and 10: what a job costs the API server is bounded by its size and its attempts."""
+"""Case 10: what a job costs the API server is bounded by its size and its attempts."""
 
 from __future__ import annotations
 
 import time
-import urllib.request
 from collections import Counter
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Tenant
-
-pytestmark = pytest.mark.extended
+from tests.integration.record import Record
+from tests.integration.scrape import creations, requests
 
 WRITES = {"create", "patch", "apply", "update", "delete"}
-WORKLOADS = "workloads.kueue.x-k8s.io"
+NOT_OF_JOBS = ("tokenreviews", "secrets", "configmaps")
 WRITES_PER_RANK = 4
 """Two creations and a deletion, and a status when others become ready after it."""
 WRITES_PER_JOB = 40
 """Statuses, Workload, Service and Events of a life with one lost node; 25 were seen."""
+EVICTIONS = 5
 
 
 def writes(sandbox: Sandbox) -> Counter[tuple[str, str]]:
-    """Requests that change something, so far, by verb and resource."""
-    port = sandbox.forward(sandbox.ports.operator_health)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
+    """Requests that change something, so far, by verb and resource, refused ones too."""
     found: Counter[tuple[str, str]] = Counter()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            verb, resource = sample.labels.get("verb"), sample.labels.get("resource")
-            if sample.name != "goodput_operator_api_requests_total" or verb not in WRITES:
-                continue
-            if resource not in ("tokenreviews", "secrets", "configmaps"):
-                found[verb, str(resource)] += int(sample.value)
+    for (verb, resource, _), count in requests(sandbox, WRITES).items():
+        if resource not in NOT_OF_JOBS:
+            found[verb, resource] += count
     return found
 
 
@@ -44,19 +36,19 @@ def test_case_10_requests_of_a_life_are_bounded_by_ranks_and_attempts(
 ) -> None:
     tenant.nodes(ranks + 1)
     tenant.queue(ranks)
-    before = writes(tenant.sandbox)
+    before, created = writes(tenant.sandbox), creations(tenant.api, "pods")
     job = tenant.submit(replicas=ranks)
     tenant.wait(job, "Running", 60)
     lost = str(tenant.pods(job)[0]["spec"]["nodeName"])
     tenant.sandbox.simulated.kill(lost)
     tenant.wait(job, "Running", 60, attempt=2)
     names = [pod["metadata"]["name"] for pod in tenant.pods(job, 2)]
-    done = "sandbox.goodput.dev/complete-after=0s"
-    tenant.sandbox.kubectl("annotate", "pod", *names, done, "-n", tenant.name)
+    tenant.annotate({"sandbox.goodput.dev/complete-after": "0s"}, *names)
     tenant.wait(job, "Complete", 60)
     tenant.eventually(lambda: tenant.used_gpus() == 0, "quota given back")
     made = writes(tenant.sandbox) - before
     print(ranks, sum(made.values()), dict(made))
+    assert creations(tenant.api, "pods") - created == 2 * ranks, "as the API server counts"
     assert made["create", "pods"] == 2 * ranks, "one creation for each rank of each attempt"
     assert made["create", "workloads"] == 1
     assert made["create", "services"] <= 2, "one try for each attempt"
@@ -75,19 +67,24 @@ def test_case_10_a_job_that_runs_quietly_is_not_written_to(tenant: Tenant) -> No
     assert writes(tenant.sandbox) - before == Counter()
 
 
-def test_case_04_after_ten_evictions_there_is_one_workload(tenant: Tenant) -> None:
+def test_case_10_child_creations_over_evictions_are_gang_size_times_attempts(
+    tenant: Tenant, record: Record
+) -> None:
     tenant.nodes(2)
     tenant.queue(2)
+    before, created = writes(tenant.sandbox), creations(tenant.api, "pods")
     job = tenant.submit()
     tenant.wait(job, "Running")
-    uid = tenant.get(WORKLOADS)[0]["metadata"]["uid"]
-    before = writes(tenant.sandbox)
-    for attempt in range(1, 11):
+    for attempt in range(2, EVICTIONS + 2):
         tenant.stop_queue("HoldAndDrain")
         tenant.eventually(lambda: tenant.used_gpus() == 0 and not tenant.pods(job), "drained", 60)
         tenant.stop_queue("None")
-        tenant.wait(job, "Running", 60, attempt=attempt + 1)
-    assert [each["metadata"]["uid"] for each in tenant.get(WORKLOADS)] == [uid]
-    assert len(tenant.pods(job)) == 2
+        tenant.wait(job, "Running", 60, attempt=attempt)
+    pods = 2 * (EVICTIONS + 1)
+    assert creations(tenant.api, "pods") - created == pods
+    assert len(record.made("pods", tenant.name, job)) == pods
+    assert list(record.made("workloads", tenant.name, job).values()) == [1]
     made = writes(tenant.sandbox) - before
-    assert made["create", "pods"] == 10 * 2, "one creation for each rank of each attempt"
+    assert made["create", "workloads"] == 1
+    assert made["create", "services"] <= EVICTIONS + 1, "one try for each attempt"
+    assert made["delete", "pods"] <= pods

@@ -13,7 +13,7 @@ import pytest
 
 from goodput_sandbox.sandbox import Sandbox
 from goodput_sandbox.volumes import shared_volume
-from tests.integration.cluster import Tenant, kueue
+from tests.integration.cluster import NO_RESTARTS, Tenant, kueue
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,6 +99,38 @@ class Training:
                     "checkpoint": checkpoint,
                     **spec,
                 },
+            }
+        )
+        return name
+
+    def script(
+        self,
+        name: str,
+        script: str,
+        replicas: int = 1,
+        pod: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> str:
+        """A gang that runs a shell script instead; ``pod`` is more of its pods' spec."""
+        container = {
+            "name": "main",
+            "image": "goodput-examples/digits:0.1.0",
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", script],
+            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+        }
+        pod_spec = {"containers": [container], **(pod or {})}
+        for sidecar in pod_spec.get("initContainers", ()):
+            sidecar.update({key: container[key] for key in ("image", "imagePullPolicy")})
+        role = {"name": "worker", "replicas": replicas, "template": {"spec": pod_spec}}
+        metadata = {"name": name, "namespace": self.tenant.name}
+        metadata["labels"] = {"kueue.x-k8s.io/queue-name": "main"}  # type: ignore[assignment]
+        self.tenant.apply(
+            {
+                "apiVersion": "goodput.dev/v1alpha1",
+                "kind": "TrainingJob",
+                "metadata": metadata,
+                "spec": {"roles": [role], **spec},
             }
         )
         return name
@@ -198,3 +230,43 @@ def test_ranks_on_a_partitioned_node_can_do_no_harm(training: Training, nodes: A
     tenant.eventually(lambda: not tenant.pods(job, 1), "old pods gone", 90)
     time.sleep(2)
     assert tenant.status(job)["phase"] == "Complete"
+
+
+def test_how_a_sidecar_ends_is_no_crash(training: Training) -> None:
+    """Neither one that fails again and again while the rank works, nor one that is stopped."""
+    sidecars = [
+        {"name": name, "restartPolicy": "Always", "command": ["sh", "-c", script]}
+        for name, script in (
+            ("fails", "sleep 1; exit 3"),
+            ("stopped", "trap 'exit 4' TERM; while :; do sleep 0.2; done"),
+        )
+    ]
+    job = training.script("beside", "sleep 5", pod={"initContainers": sidecars})
+    status = training.tenant.wait(job, "Complete", timeout=60)
+    assert (status["attempt"], status["restarts"]) == (1, NO_RESTARTS)
+
+
+def test_a_pod_that_kubelets_refuse_is_not_made_in_a_storm(training: Training) -> None:
+    tenant = training.tenant
+    sysctls = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}}
+    job = training.script("refused", "exit 0", pod=sysctls)
+    tenant.eventually(lambda: tenant.status(job).get("attempt", 0) >= 2, "a second try", 45)
+    time.sleep(10)
+    status = tenant.status(job)
+    assert status["attempt"] <= 5
+    assert status["restarts"]["crash"] == 0
+    assert all("SysctlForbidden" in each["message"] for each in status["attempts"])
+    tried = [each["nodes"][0] for each in status["attempts"]]
+    assert len(set(tried[:3])) == len(tried[:3]), "a node that has refused is left out"
+
+
+def test_the_logs_of_a_rank_that_crashed_are_kept(training: Training) -> None:
+    tenant = training.tenant
+    script = "case $GOODPUT_RANK in 0) echo what went wrong; sleep 2; exit 7;; *) sleep 600;; esac"
+    job = training.script("crashes", script, 2, faultTolerance={"maxCrashRestarts": 0})
+    status = tenant.wait(job, "Failed", timeout=60)
+    assert status["restarts"] == NO_RESTARTS | {"crash": 1}
+    assert "code 7: what went wrong" in status["attempts"][-1]["message"]
+    tenant.eventually(lambda: len(tenant.get("pods")) == 1, "the other rank is gone", 30)
+    logs = tenant.sandbox.kubectl("logs", "-n", tenant.name, f"{job}-a1-worker-0")
+    assert logs.strip() == "what went wrong"

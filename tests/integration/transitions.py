@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import subprocess
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
-
-from tests.integration.json_stream import objects
 
 PHASES: dict[str, frozenset[str]] = {
     phase: frozenset(after.split())
@@ -81,36 +74,3 @@ def allowed(transition: Transition) -> bool:
     if what == "phase":
         return new in PHASES.get(old, frozenset())
     return (old, new) in CONDITIONS.get(what, frozenset())
-
-
-@contextmanager
-def recorded(kubectl: list[str], folder: Path) -> Iterator[None]:
-    """Record every TrainingJob of the cluster; raises AssertionError for what is not allowed."""
-    argv = [*kubectl, "get", "trainingjobs", "-A", "-w", "--output-watch-events", "-o", "json"]
-    over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(argv, folder, over))
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-    found: Counter[Transition] = Counter()
-    for file in folder.iterdir():
-        found += transitions(objects(file.read_text()))
-    wrong = {transition: n for transition, n in found.items() if not allowed(transition)}
-    assert not wrong, f"not on the graph of tests/integration/transitions.py: {wrong}"
-
-
-def _watch(argv: list[str], folder: Path, over: threading.Event) -> None:
-    """One file per watch: they end when the API server does, and then begin anew."""
-    for number in itertools.count(1):
-        with (
-            (folder / f"{number}.json").open("w") as output,
-            subprocess.Popen(argv, stdout=output, stderr=subprocess.DEVNULL) as watch,
-        ):
-            while watch.poll() is None and not over.wait(0.5):
-                pass
-            watch.terminate()
-        if over.is_set():
-            return

@@ -1,19 +1,17 @@
-"""The operator, which dies right before one of its writes and is started anew in that moment.
+"""The operator, which dies right before one of its writes, as by SIGKILL.
 
-Settings, all of them variables:
-
-- ``KILLED_ARMED``: a file; writes count from when it is there.
-- ``KILLED_LOG``: a file that each counted write is appended to, and ``KILLED`` where it died.
-- ``KILLED_BEFORE``: ``VERB RESOURCE NUMBER``, such as ``create pods 2``; never when empty.
-
-Death is an ``exec``: nothing is finished, drained or closed, memory is gone, and the process
-that follows is a normal operator.
+``orders`` is a file; while it is not there, the operator is a normal one. Its first line names a
+log that each write is appended to, its second the write to die before: ``VERB RESOURCE NUMBER``,
+such as ``create pods 2``, counted from when the file was first seen; or nothing. The log ends
+with ``KILLED`` where it died, and the operator that follows kills itself no more.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 from goodput_operator.__main__ import main
 from goodput_operator.kube.transport import Transport, plural_of
 
+KILLED = "KILLED"
 WRITES = {"create", "patch", "apply", "update", "delete"}
 REVIEWS = "tokenreviews"
 Send = Callable[..., Awaitable[dict[str, Any]]]
@@ -35,35 +34,33 @@ def write_of(verb: str, path: str) -> str | None:
     return f"{verb} {resource}" + ("/status" if path.endswith("/status") else "")
 
 
-def watched(send: Send) -> Send:
+def watched(send: Send, orders: Path) -> Send:
     """``Transport.send`` that counts writes, and dies before the one that is meant."""
-    armed, log = Path(os.environ["KILLED_ARMED"]), Path(os.environ["KILLED_LOG"])
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
 
-    def count(write: str) -> None:
-        seen[write] += 1
-        told = f"{write} {seen[write]}"
-        meant = told == os.environ.get("KILLED_BEFORE")
+    def count(log: Path, before: str, write: str) -> None:
+        seen[str(log), write] += 1
+        told = f"{write} {seen[str(log), write]}"
+        lines = log.read_text().splitlines() if log.exists() else []
+        meant = told == before and KILLED not in lines
         with log.open("a") as file:
-            file.write(("KILLED\n" if meant else "") + told + "\n")
+            file.write(f"{KILLED}\n" if meant else f"{told}\n")
         if meant:
-            die()
+            os.kill(os.getpid(), signal.SIGKILL)
+            threading.Event().wait()
 
     async def counting(self: Transport, verb: str, method: str, path: str, **rest: Any) -> Any:
         write = write_of(verb, path)
-        if write is not None and armed.exists():  # noqa: ASYNC240
-            count(write)
+        if write is not None and orders.exists():  # noqa: ASYNC240
+            log, before = orders.read_text().splitlines()  # noqa: ASYNC240
+            count(Path(log), before, write)
         return await send(self, verb, method, path, **rest)
 
     return counting
 
 
-def die() -> None:
-    """Be gone, and a new operator in this place."""
-    environment = {**os.environ, "KILLED_BEFORE": ""}
-    os.execve(sys.executable, [sys.executable, "-m", __spec__.name], environment)
-
-
-if __name__ == "__main__":
-    Transport.send = watched(Transport.send)  # type: ignore[method-assign]
+def run(orders: Path) -> None:
+    """Be that operator, with the settings of the environment, until it ends."""
+    sys.argv = ["goodput-operator"]
+    Transport.send = watched(Transport.send, orders)  # type: ignore[method-assign]
     main()

@@ -1,29 +1,26 @@
-"""Plays a story with an operator of its own that dies at one write, and tells how it ended."""
+"""Plays a story with an operator that dies before one write, and tells how it ended."""
 
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
+import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from goodput_sandbox.options import REPOSITORY
 from goodput_sandbox.sandbox import Sandbox
-from tests.integration.cluster import Kubectl, Tenant
-from tests.integration.json_stream import objects
-from tests.integration.killed.stories import JOB, PATIENCE, Story
+from tests.integration.cluster import Tenant
+from tests.integration.conftest import OUT
+from tests.integration.killed.killing_operator import KILLED
+from tests.integration.killed.lanes import Lane, Nursery
+from tests.integration.killed.stories import PATIENCE, Story
+from tests.integration.record import Record
+from tests.integration.transitions import Transition
 
-AT_ONCE = 4
-WORKLOADS = "workloads.kueue.x-k8s.io"
-MODULE = "tests.integration.killed.killing_operator"
+AT_ONCE = 8
 _numbers = itertools.count(1)
-_building = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,30 @@ class Outcome:
     attempt: int
     restarts: dict[str, int]
     live_pods: tuple[str, ...]
-    pods_made: dict[str, int]
-    """Of each pod name that ever was, how many objects of it."""
-    workloads: int
     gpus: int
+
+    pods_made: dict[str, int]
+    workloads_made: dict[str, int]
+    """Of each name that ever was, how many objects of it."""
+    placements: dict[int, set[str]]
+    """Of each attempt, the times at which it was placed."""
+    transitions: Counter[Transition]
 
     killed: bool
     writes: dict[str, int]
 
 
 class Runs:
-    """Runs that go on at the same time, each in a namespace with an operator of its own."""
+    """Runs that go on at the same time, each in a lane."""
 
-    def __init__(self, sandbox: Sandbox, settings: dict[str, str], folder: Path) -> None:
-        self._sandbox, self._settings, self._folder = sandbox, settings, folder
+    def __init__(
+        self, sandbox: Sandbox, record: Record, settings: dict[str, str], folder: Path
+    ) -> None:
+        self._sandbox, self._record, self._folder = sandbox, record, folder
+        self._nursery = Nursery(sandbox, settings, folder)
         self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._lane = threading.local()
+        self._lanes: list[Lane] = []
         self._begun: dict[tuple[str, str | None], Future[Outcome]] = {}
 
     def begin(self, story: Story, before: str | None = None) -> Future[Outcome]:
@@ -59,99 +65,74 @@ class Runs:
         return self._begun[key]
 
     def close(self) -> None:
-        """Wait for all that has begun."""
+        """Wait for all that has begun, and clean up."""
         self._pool.shutdown(cancel_futures=True)
+        for lane in self._lanes:
+            lane.close()
+        self._nursery.close()
 
     def _run(self, story: Story, before: str | None) -> Outcome:
-        with _building:
-            tenant = Tenant(self._sandbox, f"killed{next(_numbers)}")
-        armed, log = (self._folder / f"{tenant.name}.{end}" for end in ("armed", "log"))
-        log.touch()
+        lane: Lane = getattr(self._lane, "mine", None) or self._open()
         try:
-            with self._pods_of(tenant) as made, self._operator(tenant, armed, log, before):
-                story.prepare(tenant)
-                armed.touch()
-                story.disturb(tenant)
-                self._settle(tenant, story)
-            return self._tell(tenant, made, log)
-        finally:
-            self._clear(tenant)
+            return self._play(lane, story, before)
+        except BaseException:
+            # What is left of it must not be the next run's trouble.
+            self._lane.mine = None
+            told = re.sub(r"\W+", "_", f"killed {story.name} {before or 'never'}")
+            self._sandbox.collect_logs(OUT / told)
+            raise
 
-    @staticmethod
-    def _settle(tenant: Tenant, story: Story) -> None:
-        tenant.wait(JOB, story.phase, PATIENCE, attempt=story.attempt)
-        tenant.eventually(lambda: tenant.used_gpus() == story.gpus, "quota", PATIENCE)
-        if story.phase != "Suspended":
-            last = "Finished" if story.phase == "Complete" else "PodsReady"
-            tenant.eventually(lambda: _is_true(tenant, last), f"Workload {last}", PATIENCE)
+    def _open(self) -> Lane:
+        name = f"killed{next(_numbers)}"
+        lane = Lane(self._sandbox, self._nursery, self._folder, name)
+        self._lanes.append(lane)
+        self._lane.mine = lane
+        return lane
 
-    def _tell(self, tenant: Tenant, made: Counter[str], log: Path) -> Outcome:
-        status = tenant.status(JOB)
+    def _play(self, lane: Lane, story: Story, before: str | None) -> Outcome:
+        tenant, job = lane.tenant, f"job{next(_numbers)}"
+        log = self._folder / f"{job}.writes"
+        lane.set_up(story.nodes)
+        story.prepare(tenant, job)
+        lane.order(log, before)
+        story.disturb(tenant, job)
+        self._settle(tenant, story, job)
+        status, gpus = tenant.status(job), tenant.used_gpus()
+        live = tuple(sorted(pod["metadata"]["name"] for pod in tenant.pods(job)))
+        lane.clear(job)
+        seen, mine = self._record, (tenant.name, job)
+        tenant.eventually(lambda: seen.deleted(*mine), "recorded to the end", PATIENCE)
         lines = log.read_text().splitlines()
         return Outcome(
             phase=status["phase"],
             attempt=status["attempt"],
             restarts=status["restarts"],
-            live_pods=tuple(sorted(pod["metadata"]["name"] for pod in tenant.pods(JOB))),
-            pods_made=dict(made),
-            workloads=len(tenant.get(WORKLOADS)),
-            gpus=tenant.used_gpus(),
-            killed="KILLED" in lines,
-            writes=dict(Counter(each.rpartition(" ")[0] for each in lines if each != "KILLED")),
+            live_pods=tuple(name.removeprefix(f"{job}-") for name in live),
+            gpus=gpus,
+            pods_made=_without(job, seen.made("pods", *mine)),
+            workloads_made=seen.made("workloads", *mine),
+            placements=seen.placements(*mine),
+            transitions=seen.transitions_of(*mine),
+            killed=KILLED in lines,
+            writes=dict(Counter(each.rpartition(" ")[0] for each in lines if each != KILLED)),
         )
 
-    @contextmanager
-    def _operator(
-        self, tenant: Tenant, armed: Path, log: Path, before: str | None
-    ) -> Iterator[None]:
-        environment = {
-            "PYTHONPATH": f"{REPOSITORY / 'operator'}:{REPOSITORY / 'sandbox'}:{REPOSITORY}",
-            "PYTHONUNBUFFERED": "1",
-            "GOODPUT_KUBECONFIG": str(self._sandbox.operator_kubeconfig()),
-            "GOODPUT_WATCH_NAMESPACES": tenant.name,
-            "GOODPUT_HEALTH_LISTEN": "127.0.0.1:0",
-            "GOODPUT_LOG_FORMAT": "text",
-            **self._settings,
-            "KILLED_ARMED": str(armed),
-            "KILLED_LOG": str(log),
-            "KILLED_BEFORE": before or "",
-        }
-        name = f"operator-{tenant.name}"
-        with _building:
-            self._sandbox.spawn(name, [sys.executable, "-m", MODULE], environment)
-        try:
-            yield
-        finally:
-            self._sandbox.stop_process(name, kill=True)
-
-    @contextmanager
-    def _pods_of(self, tenant: Tenant) -> Iterator[Counter[str]]:
-        """Counts the objects of every pod name from now on; whole when the block has ended."""
-        made: Counter[str] = Counter()
-        file = self._folder / f"{tenant.name}.pods"
-        argv = [*Kubectl(self._sandbox).argv, "get", "pods", "-n", tenant.name, "-w"]
-        argv += ["--output-watch-events", "-o", "json"]
-        with file.open("w") as output, subprocess.Popen(argv, stdout=output) as watch:
-            try:
-                yield made
-            finally:
-                watch.terminate()
-        for event in objects(file.read_text()):
-            if event["type"] == "ADDED":
-                made[event["object"]["metadata"]["name"]] += 1
-
     @staticmethod
-    def _clear(tenant: Tenant) -> None:
-        tenant.sandbox.kubectl("delete", "namespace", tenant.name, "--wait=false")
-        names = tenant.sandbox.kubectl("get", "nodes", "-o", "name").split()
-        mine = [n.removeprefix("node/") for n in names if n.startswith(f"node/{tenant.name}-")]
-        if mine:
-            tenant.sandbox.simulated.delete(*mine)
+    def _settle(tenant: Tenant, story: Story, job: str) -> None:
+        tenant.wait(job, story.phase, PATIENCE, attempt=story.attempt)
+        tenant.eventually(lambda: tenant.used_gpus() == story.gpus, "quota", PATIENCE)
+        if story.phase != "Suspended":
+            last = "Finished" if story.phase == "Complete" else "PodsReady"
+            tenant.eventually(lambda: _is_true(tenant, last), f"Workload {last}", PATIENCE)
+
+
+def _without(job: str, names: dict[str, int]) -> dict[str, int]:
+    return {name.removeprefix(f"{job}-"): count for name, count in names.items()}
 
 
 def _is_true(tenant: Tenant, type_: str) -> bool:
     return any(
         (condition["type"], condition["status"]) == (type_, "True")
-        for workload in tenant.get(WORKLOADS)
+        for workload in tenant.get("workloads")
         for condition in workload.get("status", {}).get("conditions", [])
     )

@@ -9,7 +9,7 @@ from tests.integration.cluster import Tenant, kueue
 
 PATIENCE = 90
 """Seconds; several operators share the machine."""
-JOB = "job"
+Step = Callable[[Tenant, str], None]
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,9 @@ class Story:
     """A job's way to where it is disturbed, what disturbs it, and where that ends."""
 
     name: str
-    prepare: Callable[[Tenant], None]
-    disturb: Callable[[Tenant], None]
+    nodes: int
+    prepare: Step
+    disturb: Step
     phase: str
     attempt: int
     gpus: int
@@ -33,44 +34,34 @@ class Story:
         return [f"{what} {n}" for what, count in each for n in range(1, int(count) + 1)]
 
 
-def ground(tenant: Tenant, nodes: int = 3) -> None:
-    """Nodes and a queue for one gang of two."""
-    tenant.nodes(nodes)
-    tenant.queue(2)
+def nothing(_tenant: Tenant, _job: str) -> None:
+    """There is no job yet."""
 
 
-def running(tenant: Tenant) -> None:
-    """A job that runs, with a node to spare."""
-    ground(tenant)
-    tenant.submit(JOB)
-    tenant.wait(JOB, "Running", PATIENCE)
-
-
-def running_without_a_spare_node(tenant: Tenant) -> None:
-    """A job that runs on all the nodes there are."""
-    ground(tenant, 2)
-    tenant.submit(JOB)
-    tenant.wait(JOB, "Running", PATIENCE)
-
-
-def suspended(tenant: Tenant) -> None:
-    """A job that was stopped by its user."""
-    running(tenant)
-    suspend(tenant)
-    tenant.wait(JOB, "Suspended", PATIENCE)
-
-
-def submit(tenant: Tenant) -> None:
+def submit(tenant: Tenant, job: str) -> None:
     """The user makes the job."""
-    tenant.submit(JOB)
+    tenant.submit(job)
 
 
-def lose_a_node(tenant: Tenant) -> None:
+def running(tenant: Tenant, job: str) -> None:
+    """A job that runs."""
+    tenant.submit(job)
+    tenant.wait(job, "Running", PATIENCE)
+
+
+def suspended(tenant: Tenant, job: str) -> None:
+    """A job that was stopped by its user."""
+    running(tenant, job)
+    suspend(tenant, job)
+    tenant.wait(job, "Suspended", PATIENCE)
+
+
+def lose_a_node(tenant: Tenant, job: str) -> None:
     """A node of the gang dies."""
-    tenant.sandbox.simulated.kill(str(tenant.pods(JOB)[0]["spec"]["nodeName"]))
+    tenant.sandbox.simulated.kill(str(tenant.pods(job)[0]["spec"]["nodeName"]))
 
 
-def be_preempted(tenant: Tenant) -> None:
+def be_preempted(tenant: Tenant, job: str) -> None:
     """Somebody more important takes the quota for a while: a Workload that nobody reconciles."""
     container = {
         "name": "main",
@@ -80,7 +71,7 @@ def be_preempted(tenant: Tenant) -> None:
     pods = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     rival = kueue(
         "Workload",
-        "rival",
+        f"rival-of-{job}",
         {
             "queueName": "main",
             "priority": 1000,
@@ -90,36 +81,35 @@ def be_preempted(tenant: Tenant) -> None:
     )
     tenant.apply(rival)
     tenant.eventually(
-        lambda: not tenant.pods(JOB) and tenant.status(JOB)["restarts"]["preemption"] == 1,
+        lambda: not tenant.pods(job) and tenant.status(job)["restarts"]["preemption"] == 1,
         "preempted",
         PATIENCE,
     )
-    tenant.sandbox.kubectl("delete", "workload.kueue.x-k8s.io", "rival", "-n", tenant.name)
+    tenant.delete("workloads", f"rival-of-{job}")
 
 
-def suspend(tenant: Tenant) -> None:
+def suspend(tenant: Tenant, job: str) -> None:
     """The user suspends the job."""
-    tenant.patch(JOB, {"suspend": True})
+    tenant.patch(job, {"suspend": True})
 
 
-def resume(tenant: Tenant) -> None:
+def resume(tenant: Tenant, job: str) -> None:
     """The user lets it go on."""
-    tenant.patch(JOB, {"suspend": False})
+    tenant.patch(job, {"suspend": False})
 
 
-def complete(tenant: Tenant) -> None:
+def complete(tenant: Tenant, job: str) -> None:
     """All ranks end with exit code 0."""
-    names = [pod["metadata"]["name"] for pod in tenant.pods(JOB)]
-    annotation = "sandbox.goodput.dev/complete-after=0s"
-    tenant.sandbox.kubectl("annotate", "pod", *names, annotation, "-n", tenant.name)
+    names = [pod["metadata"]["name"] for pod in tenant.pods(job)]
+    tenant.annotate({"sandbox.goodput.dev/complete-after": "0s"}, *names)
 
 
-def lose_a_node_and_get_another(tenant: Tenant) -> None:
+def lose_a_node_and_get_another(tenant: Tenant, job: str) -> None:
     """A node dies, there is no other, so the quota goes back; later there is one."""
-    lose_a_node(tenant)
+    lose_a_node(tenant, job)
     tenant.eventually(
         lambda: (
-            tenant.status(JOB).get("restarts", {}).get("infrastructure") == 1
+            tenant.status(job).get("restarts", {}).get("infrastructure") == 1
             and tenant.used_gpus() == 0
         ),
         "quota given back",
@@ -133,31 +123,31 @@ W = "update workloads/status"
 PLACED = ("create services 1", "create pods 2")
 STORIES = [
     Story(
-        *("start", ground, submit, "Running", 1, 2),
+        *("start", 2, nothing, submit, "Running", 1, 2),
         ("create workloads 1", *PLACED, f"{S} 5", f"{W} 2", "create events 4"),
     ),
     Story(
-        *("node loss", running, lose_a_node, "Running", 2, 2),
+        *("node loss", 3, running, lose_a_node, "Running", 2, 2),
         ("delete pods 2", *PLACED, f"{S} 5", f"{W} 2", "create events 3"),
     ),
     Story(
-        *("preemption", running, be_preempted, "Running", 2, 2),
+        *("preemption", 2, running, be_preempted, "Running", 2, 2),
         ("delete pods 2", *PLACED, f"{S} 8", f"{W} 2", "create events 4"),
     ),
     Story(
-        *("suspension", running, suspend, "Suspended", 1, 0),
+        *("suspension", 2, running, suspend, "Suspended", 1, 0),
         ("delete pods 2", "patch workloads 1", f"{S} 4", f"{W} 1", "create events 1"),
     ),
     Story(
-        *("resume", suspended, resume, "Running", 2, 2),
+        *("resume", 2, suspended, resume, "Running", 2, 2),
         ("patch workloads 1", *PLACED, f"{S} 5", f"{W} 2", "create events 3"),
     ),
     Story(
-        *("completion", running, complete, "Complete", 1, 0),
+        *("completion", 2, running, complete, "Complete", 1, 0),
         (f"{S} 1", f"{W} 1", "create events 1"),
     ),
     Story(
-        *("no room", running_without_a_spare_node, lose_a_node_and_get_another, "Running", 2, 2),
+        *("no room", 2, running, lose_a_node_and_get_another, "Running", 2, 2),
         ("delete pods 2", "patch workloads 2", *PLACED, f"{S} 10", f"{W} 2", "create events 5"),
     ),
 ]
