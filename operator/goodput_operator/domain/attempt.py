@@ -316,9 +316,9 @@ def _resumed(context: Context) -> tuple[JobEvent, ...]:
 def _until_next_deadline(context: Context) -> float | None:
     """Seconds until time alone changes the verdict: a rank's bind deadline, or the job's own."""
     now, waits = context.now, []
-    unbound = [pod.created_at for pod in context.live_pods.values() if pod.node is None]
+    unbound = [pod for pod in context.live_pods.values() if pod.node is None]
     if unbound:
-        waits.append(min(unbound) + context.policy.bind_seconds - now)
+        waits.append(min(withdrawal.bind_deadline(context, pod) for pod in unbound) - now)
     limit = context.spec.active_deadline_seconds
     if limit is not None:
         waits.append(limit - context.status.active_seconds - active_now(context))

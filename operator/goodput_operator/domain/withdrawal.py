@@ -9,30 +9,47 @@ from goodput_operator.api.times import format_micro_time, parse_time
 from goodput_operator.domain import restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended
+from goodput_operator.domain.model import PodView
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.verdict import Verdict
 
 
+UNHEARD_OF = 5
+"""How many bind deadlines a pod has of which kube-scheduler has said nothing at all: it is away, or
+catches up, and another place would help no more."""
+
+
+def bind_deadline(context: Context, pod: PodView) -> float:
+    """When an unbound pod has been so for too long."""
+    times = 1 if pod.unschedulable_message else UNHEARD_OF
+    return pod.created_at + times * context.policy.bind_seconds
+
+
 def cannot_bind(context: Context) -> Verdict | None:
-    """Withdraw the whole gang if one of its pods has stayed unbound for too long."""
-    patience = context.policy.bind_seconds
+    """Withdraw the whole gang if one of its pods has stayed unbound for too long.
+
+    The nodes that kube-scheduler has refused are left out of the next placement.
+    """
     late = [
         pod
         for pod in context.live_pods.values()
-        if pod.node is None and context.now - pod.created_at >= patience
+        if pod.node is None and context.now >= bind_deadline(context, pod)
     ]
     if not late:
         return None
-    pod = late[0]
-    told = pod.unschedulable_message or "kube-scheduler has not bound it"
+    pod = next((each for each in late if each.unschedulable_message), late[0])
+    told = pod.unschedulable_message or (
+        f"kube-scheduler has said nothing about pod {pod.name}; see that it runs, "
+        "and that the template's schedulerName is right"
+    )
     message = (
         f"rank {pod.role}-{pod.rank} could not bind to node {pod.pinned_node} "
-        f"within {patience:.0f} s: {told}"
+        f"within {bind_deadline(context, pod) - pod.created_at:.0f} s: {told}"
     )
     failed = {
-        each.pinned_node: each.unschedulable_message or "not bound"
+        each.pinned_node: each.unschedulable_message
         for each in late
-        if each.pinned_node
+        if each.pinned_node and each.unschedulable_message
     }
     return withdrawn(context, message, failed)
 

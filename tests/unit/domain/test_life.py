@@ -294,13 +294,32 @@ def test_a_node_that_did_not_bind_is_left_out_of_the_next_placement(world: World
     world.bind = False
     key = world.submit(spec=job_spec(replicas=1))
     world.run(key)
-    tried = world.pods_of(key)[0].pinned_node
+    (pod,) = world.pods_of(key)
+    tried = pod.pinned_node
+    world.pods[pod.name] = replace(pod, unschedulable_message="0/4 nodes are available")
     world.now += world.policy.bind_seconds
     world.run(key)
     world.now += world.policy.requeue_base_seconds
     world.bind = True
     world.run(key)
     assert world.pods_of(key, 2)[0].node != tried
+
+
+def test_a_pod_that_kube_scheduler_says_nothing_about_is_waited_for_longer(world: World) -> None:
+    """It is away, or catches up after the API server was: no node is to blame."""
+    world.bind = False
+    key = world.submit()
+    world.run(key)
+    world.now += 4.9 * world.policy.bind_seconds
+    world.run(key)
+    assert (world.job(key).phase, world.job(key).attempt) == (Phase.STARTING, 1)
+    world.now += 0.2 * world.policy.bind_seconds
+    world.run(key)
+    status = world.job(key)
+    assert status.placement is None
+    assert status.attempts[-1].outcome == Outcome.UNSCHEDULABLE
+    assert "schedulerName" in status.attempts[-1].message
+    assert status.excluded_nodes == ()
 
 
 def test_two_gangs_with_room_for_one_run_one_after_the_other(world: World) -> None:
