@@ -13,7 +13,6 @@ from goodput_operator.domain.model import PodView
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.verdict import Verdict
 
-
 UNHEARD_OF = 5
 """How many bind deadlines a pod has of which kube-scheduler has said nothing at all: it is away, or
 catches up, and another place would help no more."""
