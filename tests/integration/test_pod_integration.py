@@ -153,6 +153,12 @@ def runs_and_completes(tenant: Tenant, job: str) -> None:
     assert status["restarts"] == NO_RESTARTS
 
 
+def said(tenant: Tenant, job: str) -> tuple[str, str]:
+    """Phase and reason, of one moment: the job soon queues again."""
+    status = tenant.status(job)
+    return status["phase"], status["reason"]
+
+
 @pytest.mark.parametrize("quota", [4, 2], ids=["quota for twice", "quota for once"])
 def test_case_30_without_the_configuration_the_job_says_what_to_do_and_nothing_is_left(
     cluster: Cluster, quota: int
@@ -166,12 +172,11 @@ def test_case_30_without_the_configuration_the_job_says_what_to_do_and_nothing_i
     assert "integrations.externalFrameworks" in told
     assert "kueue-manager-config" in told
     tenant.eventually(
-        lambda: tenant.status(job)["phase"] == "Pending" and not left_over(tenant),
+        lambda: said(tenant, job) == ("Pending", SAID) and not left_over(tenant),
         "quota given back, and no pod or Workload left over",
         60,
     )
-    status = tenant.status(job)
-    assert (status["reason"], status["restarts"]) == (SAID, NO_RESTARTS)
+    assert tenant.status(job)["restarts"] == NO_RESTARTS
     tenant.eventually(lambda: tenant.used_gpus() == 0, "no quota used", 5)
     assert SAID in tenant.events(job)
 

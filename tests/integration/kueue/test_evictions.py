@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integration.api import path_of
 from tests.integration.cluster import Tenant
 from tests.integration.kueue.conftest import NO_RESTARTS, WORKLOADS, workload
@@ -20,7 +18,6 @@ def evict(tenant: Tenant, job: str) -> None:
     tenant.api.request("PATCH", f"{path}/status", {"status": {"admissionChecks": checks}})
 
 
-@pytest.mark.extended
 def test_case_04_after_fifty_evictions_there_is_one_workload(tenant: Tenant) -> None:
     tenant.nodes(1)
     tenant.queue(1, check=True)
