@@ -93,6 +93,8 @@ class Reason:
     COMPLETED: Final = "Completed"
     CRASH_BUDGET_EXHAUSTED: Final = "CrashBudgetExhausted"
     INFRASTRUCTURE_BUDGET_EXHAUSTED: Final = "InfrastructureBudgetExhausted"
+    PREEMPTION_BUDGET_EXHAUSTED: Final = "PreemptionBudgetExhausted"
+    FAILURE_RULE: Final = "FailureRule"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
 

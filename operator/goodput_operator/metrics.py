@@ -180,7 +180,7 @@ class _Jobs(Collector):
             ready.add_metric(labels, status.ready_replicas or 0)
             ranks.add_metric(labels, status.replicas or 0)
             for cause in Cause:
-                restarts.add_metric((*labels, cause.value), getattr(status.restarts, cause.value))
+                restarts.add_metric((*labels, cause.value), status.restarts.of(cause))
             if status.progress is not None:
                 step.add_metric(labels, status.progress.step)
             if status.checkpoint is not None:

@@ -13,7 +13,14 @@ from tests.integration.api import api_of, path_of
 
 GPU = "nvidia.com/gpu"
 TENANT_LABEL = "goodput.dev/test-tenant"
-NO_RESTARTS = {"crash": 0, "infrastructure": 0, "preemption": 0}
+NO_RESTARTS = {
+    "crash": 0,
+    "infrastructure": 0,
+    "preemption": 0,
+    "hang": 0,
+    "powerShed": 0,
+    "migration": 0,
+}
 COMPLETE = {"sandbox.goodput.dev/complete-after": "1s"}
 CRASH = {"sandbox.goodput.dev/fail-exit-code": "3", "sandbox.goodput.dev/fail-after": "1s"}
 """Annotations that script a simulated pod."""

@@ -114,7 +114,43 @@ def on_path_without_volume(uri: str, *paths: str) -> Change:
     return change
 
 
+def tolerates(**fields: Any) -> Change:
+    return put(spec, faultTolerance=fields)
+
+
 REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "rule without a mark": (
+        tolerates(rules=[{"action": "Fail", "roles": ["worker"], "exitCodes": []}]),
+        ("spec.faultTolerance.rules[0]", "exitCodes, signals, reasons or podConditions"),
+    ),
+    "rule for a role that is not there": (
+        tolerates(rules=[{"action": "Fail", "roles": ["chief"], "exitCodes": [1]}]),
+        ("spec.faultTolerance.rules", "correct its name"),
+    ),
+    "rule without an action": (
+        tolerates(rules=[{"exitCodes": [1]}]),
+        ("spec.faultTolerance.rules[0].action", "Required"),
+    ),
+    "rule with an unknown action": (
+        tolerates(rules=[{"action": "Ignore", "exitCodes": [1]}]),
+        ("spec.faultTolerance.rules[0].action", "RestartNotCounted"),
+    ),
+    "rule for success": (
+        tolerates(rules=[{"action": "Fail", "exitCodes": [0]}]),
+        ("spec.faultTolerance.rules[0].exitCodes[0]", "greater than or equal to 1"),
+    ),
+    "rule with a number for a signal": (
+        tolerates(rules=[{"action": "Fail", "signals": ["11"]}]),
+        ("spec.faultTolerance.rules[0].signals[0]", "SIGSEGV"),
+    ),
+    "17 rules": (
+        tolerates(rules=[{"action": "Fail", "exitCodes": [n + 1]} for n in range(17)]),
+        ("spec.faultTolerance.rules", "at most 16"),
+    ),
+    "forgiveness before it is earned": (
+        tolerates(forgiveAfterSeconds=-1),
+        ("spec.faultTolerance.forgiveAfterSeconds", "greater than or equal to 0"),
+    ),
     "no roles field": (lambda job: spec(job).pop("roles"), ("spec.roles", "Required")),
     "no roles": (put(spec, roles=[]), ("spec.roles", "at least 1")),
     "two roles of one name": (second_role(), ("spec.roles", "uplicate")),
@@ -315,6 +351,20 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
 
 ACCEPTED: dict[str, Change] = {
     "as it is": lambda job: None,
+    "16 rules of everything": tolerates(
+        forgiveAfterSeconds=0,
+        rules=[
+            {
+                "action": "RestartNotCounted",
+                "roles": ["worker"],
+                "exitCodes": list(range(1, 65)),
+                "signals": ["SIGSEGV", "SIGBUS"],
+                "reasons": ["OOMKilled", "Evicted"],
+                "podConditions": [{"type": "DisruptionTarget", "reason": "DeletionByPodGC"}],
+            }
+        ]
+        * 16,
+    ),
     "no checkpoint": lambda job: spec(job).pop("checkpoint"),
     "two roles": second_role(name="evaluator", completesJob=True),
     "restart policy Never": put(pod, restartPolicy="Never"),

@@ -184,7 +184,7 @@ def test_a_run_that_loses_a_node_ends_as_if_nothing_had_happened(
     nodes.restart(killed)
 
     assert status["attempt"] == 2
-    assert status["restarts"] == {"crash": 0, "infrastructure": 1, "preemption": 0}
+    assert status["restarts"] == {**NO_RESTARTS, "infrastructure": 1}
     resumed_from = status["progress"]["resumedFromStep"]
     assert resumed_from >= durable >= EVERY
     after = training.curve(job, 2)
@@ -210,7 +210,7 @@ def test_a_suspended_run_saves_first_and_goes_on_from_there(training: Training) 
     )
     status = tenant.wait(job, "Complete", timeout=180)
     assert status["progress"]["resumedFromStep"] == saved
-    assert status["restarts"] == {"crash": 0, "infrastructure": 0, "preemption": 0}
+    assert status["restarts"] == NO_RESTARTS
 
 
 def test_ranks_on_a_partitioned_node_can_do_no_harm(training: Training, nodes: Any) -> None:

@@ -91,6 +91,13 @@ SPEC_RULES: Final = validations(
         ".checkpoint",
     ),
     rule(
+        "!has(self.faultTolerance.rules) || self.faultTolerance.rules.all(f, !has(f.roles) || "
+        "f.roles.all(name, self.roles.exists(r, r.name == name)))",
+        "a rule names a role that spec.roles does not have: correct its name, or leave roles out "
+        "to have the rule apply to every role",
+        ".faultTolerance.rules",
+    ),
+    rule(
         "self.framework != 'TensorFlow' || "
         f"self.roles.map(r, r.replicas).sum() <= {MAX_TENSORFLOW_RANKS}",
         f"a TensorFlow job may have at most {MAX_TENSORFLOW_RANKS} ranks: "
@@ -114,6 +121,17 @@ BACKOFF_RULES: Final = validations(
         "self.maxSeconds >= self.baseSeconds",
         "maxSeconds must not be less than baseSeconds: raise the one or lower the other",
         ".maxSeconds",
+    ),
+)
+
+FAILURE_RULE_RULES: Final = validations(
+    rule(
+        "(has(self.exitCodes) && size(self.exitCodes) > 0) || "
+        "(has(self.signals) && size(self.signals) > 0) || "
+        "(has(self.reasons) && size(self.reasons) > 0) || "
+        "(has(self.podConditions) && size(self.podConditions) > 0)",
+        "a rule needs at least one mark to tell a failure by: set exitCodes, signals, reasons or "
+        "podConditions",
     ),
 )
 

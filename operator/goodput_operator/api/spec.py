@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from goodput_operator.api import rules
 from goodput_operator.api.base import ApiModel
+from goodput_operator.api.failure_rules import MAX_RULES, FailureRule
 from goodput_operator.api.template import POD_TEMPLATE
 
 MAX_ROLES = 16
@@ -135,6 +136,31 @@ class FaultTolerance(ApiModel):
         ge=0,
         le=1_000_000,
         description="Restarts after a node or pod was lost. Unlimited when absent.",
+    )
+    max_preemption_restarts: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Restarts after something of higher priority took the place. "
+        "Unlimited when absent.",
+    )
+    forgive_after_seconds: int = Field(
+        default=6 * 3600,
+        ge=0,
+        le=MAX_SECONDS,
+        description=(
+            "An attempt that has trained for so long clears what is charged against the budgets. "
+            "0: nothing is ever forgiven."
+        ),
+    )
+    rules: tuple[FailureRule, ...] = Field(
+        default=(),
+        max_length=MAX_RULES,
+        description=(
+            "What to do about failures that can be told by their marks; the first that matches "
+            "wins. Without a match a crash counts against maxCrashRestarts, and a lost node or pod "
+            "always recovers. A lost node is never judged by a rule."
+        ),
     )
     crash_backoff: Backoff = Field(
         default_factory=Backoff,

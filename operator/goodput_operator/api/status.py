@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from goodput_operator.api.base import ApiModel
+from goodput_operator.api.failure_rules import RuleAction
 
 MAX_ATTEMPT_RECORDS = 10
 
@@ -32,11 +33,14 @@ class Phase(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt ended before the job was done. Each has its own count and budget."""
+    """Why an attempt ended before the job was done. Each has its own count."""
 
     CRASH = "crash"
     INFRASTRUCTURE = "infrastructure"
     PREEMPTION = "preemption"
+    HANG = "hang"
+    POWER_SHED = "powerShed"
+    MIGRATION = "migration"
 
 
 class Outcome(StrEnum):
@@ -46,6 +50,9 @@ class Outcome(StrEnum):
     CRASHED = "Crashed"
     INFRASTRUCTURE_LOST = "InfrastructureLost"
     PREEMPTED = "Preempted"
+    HUNG = "Hung"
+    MIGRATED = "Migrated"
+    POWER_SHED = "PowerShed"
     EVICTED = "Evicted"
     SUSPENDED = "Suspended"
     UNSCHEDULABLE = "Unschedulable"
@@ -99,12 +106,22 @@ class Placement(ApiModel):
     )
 
 
+class FiredRule(ApiModel):
+    """The rule that matched a failure."""
+
+    index: int = Field(description="Its place in spec.faultTolerance.rules, from 0.")
+    action: RuleAction
+
+
 class AttemptRecord(ApiModel):
     """What became of one attempt; the newest are kept."""
 
     attempt: int = Field(description="Number of the attempt.")
     outcome: Outcome
     cause: Cause | None = None
+    rule: FiredRule | None = Field(
+        default=None, description="The rule of spec.faultTolerance that decided about its failure."
+    )
     message: str = Field(default="", description="What happened, with the rank and node.")
     placed_at: Time = Field(description="When its placement was committed.")
     running_at: Time | None = Field(default=None, description="When all its ranks were running.")
@@ -135,11 +152,27 @@ class Requeue(ApiModel):
 
 
 class Restarts(ApiModel):
-    """Restarts so far, by cause."""
+    """Restarts by cause."""
 
     crash: int = Field(default=0, description="After a container failed.")
     infrastructure: int = Field(default=0, description="After a node or a pod was lost.")
-    preemption: int = Field(default=0, description="After Kueue took the quota back.")
+    preemption: int = Field(
+        default=0, description="After a job or a pod of higher priority took the place."
+    )
+    hang: int = Field(default=0, description="After the ranks made no progress for too long.")
+    power_shed: int = Field(default=0, description="After a power budget was lowered.")
+    migration: int = Field(default=0, description="After its nodes were to be freed.")
+
+    def of(self, cause: Cause) -> int:
+        """How many this cause has."""
+        return int(getattr(self, _FIELDS[cause]))
+
+    def plus(self, cause: Cause, more: int = 1) -> "Restarts":
+        """With one more of this cause, or ``more`` of them; never below zero."""
+        return self.model_copy(update={_FIELDS[cause]: max(0, self.of(cause) + more)})
+
+
+_FIELDS = {cause: "power_shed" if cause is Cause.POWER_SHED else cause.value for cause in Cause}
 
 
 class Progress(ApiModel):
@@ -194,7 +227,14 @@ class TrainingJobStatus(ApiModel):
         max_length=MAX_ATTEMPT_RECORDS,
         description="The newest attempts that have ended.",
     )
-    restarts: Restarts = Field(default_factory=Restarts)
+    restarts: Restarts = Field(default_factory=Restarts, description="All restarts so far.")
+    charged: Restarts = Field(
+        default_factory=Restarts,
+        description=(
+            "Restarts that count against the budgets of spec.faultTolerance: those since an "
+            "attempt last trained for forgiveAfterSeconds, without what a rule did not count."
+        ),
+    )
     restart_at: Time | None = Field(default=None, description="Earliest start of the next attempt.")
     placement_failures: int = Field(
         default=0, description="Placements withdrawn in a row since the last one that started."

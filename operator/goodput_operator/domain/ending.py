@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 from goodput_operator import constants as c
+from goodput_operator.api.failure_rules import RuleAction
 from goodput_operator.api.spec import PodRetention
 from goodput_operator.api.status import (
     MAX_ATTEMPT_RECORDS,
     AttemptRecord,
     Cause,
+    FiredRule,
     Outcome,
     Phase,
+    Restarts,
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain.context import Context
@@ -33,6 +36,8 @@ _OUTCOMES_WITH_GRACE = frozenset(
         Outcome.SUCCEEDED,
         Outcome.SUSPENDED,
         Outcome.PREEMPTED,
+        Outcome.MIGRATED,
+        Outcome.POWER_SHED,
         Outcome.EVICTED,
         Outcome.DEADLINE_EXCEEDED,
     }
@@ -46,6 +51,7 @@ def ended(
     message: str,
     cause: Cause | None = None,
     lost_nodes: tuple[str, ...] = (),
+    rule: FiredRule | None = None,
 ) -> dict[str, Any]:
     """The status fields that end the live attempt: nothing of it is looked at any more.
 
@@ -59,6 +65,7 @@ def ended(
         attempt=placement.attempt,
         outcome=outcome,
         cause=cause,
+        rule=rule,
         message=message,
         placed_at=placement.committed_at,
         running_at=placement.running_at,
@@ -73,10 +80,38 @@ def ended(
         "attempts": (*status.attempts, record)[-MAX_ATTEMPT_RECORDS:],
         "active_seconds": round(status.active_seconds + active_now(context), 3),
     }
+    charged = Restarts() if _forgives(context) else status.charged
     if cause is not None:
-        count = getattr(status.restarts, cause.value) + 1
-        updates["restarts"] = status.restarts.model_copy(update={cause.value: count})
+        updates["restarts"] = status.restarts.plus(cause)
+        charged = charged.plus(cause) if is_charged(rule) else charged
+    updates["charged"] = charged
     return updates
+
+
+def is_charged(rule: FiredRule | None) -> bool:
+    """Whether a failure that matched this rule counts against the budget of its cause."""
+    return rule is None or rule.action is RuleAction.RESTART
+
+
+def _forgives(context: Context) -> bool:
+    """Whether the live attempt has trained for so long that what came before it is forgiven."""
+    enough = context.spec.fault_tolerance.forgive_after_seconds
+    return enough > 0 and trained_seconds(context) >= enough
+
+
+def trained_seconds(context: Context) -> float:
+    """For how long the live attempt has trained: until its last step, if it reports steps.
+
+    0 before all its ranks were running. A gang that hangs does not earn its forgiveness.
+    """
+    placement, progress = context.placement, context.status.progress
+    if placement is None or placement.running_at is None:
+        return 0.0
+    until = context.now
+    if progress is not None:
+        reports = progress.attempt == placement.attempt and progress.first_step_at is not None
+        until = parse_time(progress.reported_at) if reports else 0.0
+    return max(0.0, until - parse_time(placement.running_at))
 
 
 def active_now(context: Context) -> float:

@@ -9,15 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from goodput_operator import constants as c
-from goodput_operator.api.status import Cause
+from goodput_operator.api.status import Cause, FiredRule
 from goodput_operator.api.times import format_time
 from goodput_operator.domain.context import Context
+from goodput_operator.domain.marks import first_match
 from goodput_operator.domain.model import NodeView, PodView
 
-_KUBELET_REASONS = frozenset(
-    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
-)
+PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
+_KUBELET_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"})
 """Pod ``status.reason`` set by a kubelet or controller that ended or refused the pod."""
+_OWN_LIMITS = frozenset({"Evicted", "DeadlineExceeded"})
+"""Pod ``status.reason`` of a kubelet that enforces what the pod's own template says."""
+SAME_MOMENT_SECONDS = 1.0
+"""Kubelets tell whole seconds: ranks that failed within one may have failed in any order."""
 _REFUSALS = ("OutOf", "Unexpected", "NodeAffinity", "Topology", "PodOS")
 """A kubelet did not take the pod: ``OutOfcpu``, ``UnexpectedAdmissionError``, …"""
 
@@ -34,6 +38,8 @@ class Failure:
     lost_nodes: tuple[str, ...] = ()
     refused_by: str | None = None
     """The node whose kubelet refused the pod: it would do so again."""
+    rule: FiredRule | None = None
+    """The user's rule that it matched."""
 
 
 def find_failure(context: Context) -> Failure | None:
@@ -86,15 +92,21 @@ def _places(context: Context) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 def _lost_pods(context: Context) -> Failure | None:
-    for rank, pod in context.live_pods.items():
-        reason = _disrupted(pod)
-        if reason:
-            return Failure(
-                Cause.INFRASTRUCTURE,
-                c.EventReason.POD_LOST,
-                f"rank {_name(rank)} (pod {pod.name} on node {pod.node}) was lost: {reason}",
-                refused_by=pod.node if _refused(pod) else None,
-            )
+    """Ranks that something other than their own containers has ended."""
+    for pod in context.live_pods.values():
+        lost = _disrupted(pod)
+        if lost is None:
+            continue
+        cause, told = lost
+        message = f"{_where(pod)} was lost: {told}"
+        fired = first_match(context.spec.fault_tolerance.rules, (pod,))
+        return Failure(
+            cause,
+            c.EventReason.POD_LOST,
+            message + _told_rule(fired[0] if fired else None),
+            refused_by=pod.node if _refused(pod) else None,
+            rule=fired[0] if fired else None,
+        )
     placement = context.placement
     if placement is not None and placement.created_at is not None:
         for rank, node in context.ranks.items():
@@ -107,26 +119,40 @@ def _lost_pods(context: Context) -> Failure | None:
     return None
 
 
-def _disrupted(pod: PodView) -> str | None:
-    """Why a pod was ended by something other than its own containers; None if it was not."""
+def _disrupted(pod: PodView) -> tuple[Cause, str] | None:
+    """What ended a pod if it was not its own containers, and how; None if it was these."""
     if pod.phase == "Succeeded":
         return None
     if pod.disruption is not None:
-        return f"disrupted ({pod.disruption})"
+        cause = Cause.INFRASTRUCTURE
+        if pod.disruption == PREEMPTED_BY_SCHEDULER or pod.status_reason == "Preempting":
+            cause = Cause.PREEMPTION
+        return cause, f"disrupted ({pod.disruption})"
     if pod.deleting:
-        return "somebody deleted its pod"
-    if pod.phase != "Failed":
+        return Cause.INFRASTRUCTURE, "somebody deleted its pod"
+    if pod.phase != "Failed" or _beyond_its_limits(pod):
         return None
     if pod.status_reason in _KUBELET_REASONS or _refused(pod):
-        return f"{pod.status_reason}: {pod.status_message}".rstrip(": ")
+        return Cause.INFRASTRUCTURE, f"{pod.status_reason}: {pod.status_message}".rstrip(": ")
     if not any(each.exit_code for each in pod.exits):
-        return "its containers' end was not seen"
+        return Cause.INFRASTRUCTURE, "its containers' end was not seen"
     return None
+
+
+def _beyond_its_limits(pod: PodView) -> bool:
+    """Whether a kubelet has ended the pod for what its own template says.
+
+    It used more ephemeral storage than its limit, or has a deadline of its own. An eviction that
+    the node's distress has caused bears the condition DisruptionTarget; these don't.
+    """
+    return pod.status_reason in _OWN_LIMITS and pod.disruption is None
 
 
 def _refused(pod: PodView) -> bool:
     """Whether the node's kubelet did not take the pod: no container ever ran, and it says why."""
-    if pod.phase != "Failed" or not pod.status_reason or pod.status_reason in _KUBELET_REASONS:
+    if pod.phase != "Failed" or not pod.status_reason:
+        return False
+    if pod.status_reason in _KUBELET_REASONS | _OWN_LIMITS:
         return False
     return pod.status_reason.startswith(_REFUSALS) or not pod.exits
 
@@ -143,14 +169,32 @@ def _crash(context: Context) -> Failure | None:
     if not crashed:
         return None
     # The first to exit is the likeliest to say why; its peers mostly report its disappearance.
-    rank, pod = min(crashed, key=lambda item: (_exit_time(item[1]), item[0]))
-    told = "; ".join(_exits(pod))
+    crashed.sort(key=lambda item: (_exit_time(item[1]), item[0]))
+    began = _exit_time(crashed[0][1])
+    first = [pod for _, pod in crashed if _exit_time(pod) <= began + SAME_MOMENT_SECONDS]
+    fired = first_match(context.spec.fault_tolerance.rules, first)
+    rule, pod = fired if fired else (None, first[0])
     also = f"; {len(crashed) - 1} more ranks failed too" if len(crashed) > 1 else ""
     return Failure(
         Cause.CRASH,
         c.EventReason.RANK_CRASHED,
-        f"rank {_name(rank)} (pod {pod.name} on node {pod.node}) failed: {told}{also}",
+        f"{_where(pod)} failed: {_why(pod)}{also}{_told_rule(rule)}",
+        rule=rule,
     )
+
+
+def _where(pod: PodView) -> str:
+    return f"rank {_name((pod.role, pod.rank))} (pod {pod.name} on node {pod.node})"
+
+
+def _why(pod: PodView) -> str:
+    if _beyond_its_limits(pod):
+        return f"{pod.status_reason}: {pod.status_message}".rstrip(": ")
+    return "; ".join(_exits(pod))
+
+
+def _told_rule(rule: FiredRule | None) -> str:
+    return f" (spec.faultTolerance.rules[{rule.index}]: {rule.action})" if rule else ""
 
 
 def _exits(pod: PodView) -> Iterator[str]:

@@ -62,6 +62,14 @@ class ContainerExit:
     finished_at: float | None = None
 
 
+class PodCondition(NamedTuple):
+    """A condition of a pod, as rules look at it."""
+
+    type: str
+    status: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """A pod of a TrainingJob."""
@@ -97,6 +105,8 @@ class PodView:
     exits: tuple[ContainerExit, ...] = ()
     captured: bool = False
     """Kueue's pod integration has taken it for a job of its own."""
+    conditions: tuple[PodCondition, ...] = ()
+    """Its conditions, but for the kubelet's and scheduler's own that every pod has."""
 
     @property
     def terminal(self) -> bool:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.api.spec import Backoff
+from goodput_operator.api.failure_rules import RuleAction
 from goodput_operator.api.status import AttemptRecord, Cause, ExcludedNode, Outcome, Phase
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain import quota
 from goodput_operator.domain.context import Context
-from goodput_operator.domain.ending import ended, over
+from goodput_operator.domain.ending import ended, is_charged, over
 from goodput_operator.domain.failures import Failure, describe_loss
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.verdict import Verdict
@@ -19,10 +19,16 @@ SHORT_SECONDS = 60.0
 MAX_EXCLUSION = 512
 """Characters of why a node is left out."""
 
+_CRASHED = frozenset({Outcome.CRASHED})
+_LOST = frozenset({Outcome.INFRASTRUCTURE_LOST, Outcome.PREEMPTED})
+
 _OUTCOME = {
     Cause.CRASH: Outcome.CRASHED,
     Cause.INFRASTRUCTURE: Outcome.INFRASTRUCTURE_LOST,
     Cause.PREEMPTION: Outcome.PREEMPTED,
+    Cause.HANG: Outcome.HUNG,
+    Cause.MIGRATION: Outcome.MIGRATED,
+    Cause.POWER_SHED: Outcome.POWER_SHED,
 }
 
 
@@ -49,6 +55,7 @@ def after_failure(context: Context, failure: Failure) -> Verdict:
         failure.message,
         failure.cause if begun else None,
         failure.lost_nodes,
+        failure.rule if begun else None,
     )
     wait = _wait(context, failure, updates)
     updates["restart_at"] = format_micro_time(context.now + wait) if wait else None
@@ -82,31 +89,31 @@ def excluded(context: Context, failed: Mapping[str, str]) -> tuple[ExcludedNode,
 def _wait(context: Context, failure: Failure, updates: Mapping[str, Any]) -> float:
     """Seconds until the next attempt.
 
-    Infrastructure restarts at once, unless attempts in a row did not last: then something is wrong
-    that another restart does not mend, and pods must not be created in a storm.
+    What the job is not to blame for restarts at once, unless attempts in a row did not last: then
+    something is wrong that another restart does not mend, and pods must not be created in a storm.
     """
     if failure.cause is Cause.CRASH:
-        return _crash_wait(context.spec.fault_tolerance.crash_backoff, updates["restarts"].crash)
+        backoff = context.spec.fault_tolerance.crash_backoff
+        crashes = (
+            updates["charged"].crash if is_charged(failure.rule) else 1 + _short(context, _CRASHED)
+        )
+        return exponential(backoff.base_seconds, backoff.max_seconds, crashes)
     # A lost node explains itself and is not used again, so one more is allowed at once.
-    times = _short(context) - (1 if failure.lost_nodes else 0)
+    times = _short(context, _LOST) - (1 if failure.lost_nodes else 0)
     return exponential(
         context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, times
     )
 
 
-def _short(context: Context) -> int:
-    """How many attempts in a row, before the one that ends now, were lost soon after they began."""
+def _short(context: Context, outcomes: frozenset[Outcome]) -> int:
+    """How many attempts in a row, before the one that ends now, came soon to an end like these."""
     count = 0
     for record in reversed(context.status.attempts):
         lasted = parse_time(record.ended_at) - parse_time(record.placed_at)
-        if record.outcome is not Outcome.INFRASTRUCTURE_LOST or lasted > SHORT_SECONDS:
+        if record.outcome not in outcomes or lasted > SHORT_SECONDS:
             break
         count += 1
     return count
-
-
-def _crash_wait(backoff: Backoff, crashes: int) -> float:
-    return exponential(backoff.base_seconds, backoff.max_seconds, crashes)
 
 
 def reattribute(context: Context) -> Verdict | None:
@@ -148,21 +155,21 @@ def _taken_back(context: Context, record: AttemptRecord, lost: tuple[str, ...]) 
         update={
             "outcome": Outcome.INFRASTRUCTURE_LOST,
             "cause": Cause.INFRASTRUCTURE,
+            "rule": None,
             "lost_nodes": lost,
             "message": message,
         }
     )
-    restarts = context.status.restarts
+    status = context.status
+    charged = status.charged
+    if is_charged(record.rule):
+        charged = charged.plus(Cause.CRASH, -1)
     updates: dict[str, Any] = {
         "attempts": tuple(
-            revised if each.attempt == record.attempt else each for each in context.status.attempts
+            revised if each.attempt == record.attempt else each for each in status.attempts
         ),
-        "restarts": restarts.model_copy(
-            update={
-                "crash": max(0, restarts.crash - 1),
-                "infrastructure": restarts.infrastructure + 1,
-            }
-        ),
+        "restarts": status.restarts.plus(Cause.CRASH, -1).plus(Cause.INFRASTRUCTURE),
+        "charged": charged.plus(Cause.INFRASTRUCTURE),
         "restart_at": None,
     }
     phase = context.status.phase if context.placement is not None else None
@@ -177,34 +184,55 @@ def _taken_back(context: Context, record: AttemptRecord, lost: tuple[str, ...]) 
 
 
 def out_of_budget(context: Context) -> Verdict | None:
-    """Failed, when a budget is used up; or the wait until a crash is surely a crash."""
-    tolerance, restarts = context.spec.fault_tolerance, context.status.restarts
+    """Failed, when a rule says so or a budget is used up; or the wait until that is sure."""
     record = last_record(context)
-    told = record.message if record else ""
-    limit = tolerance.max_infrastructure_restarts
-    if limit is not None and restarts.infrastructure > limit:
-        return over(
-            context,
-            Phase.FAILED,
-            c.Reason.INFRASTRUCTURE_BUDGET_EXHAUSTED,
-            f"spec.faultTolerance.maxInfrastructureRestarts of {limit} is used up: {told}",
-            {},
-        )
-    limit = tolerance.max_crash_restarts
-    if restarts.crash <= limit:
+    found = _final(context, record)
+    if found is None:
         return None
-    message = f"spec.faultTolerance.maxCrashRestarts of {limit} is used up: {told}"
+    reason, message = found
     wait = _until_attributed(context, record)
-    if wait > 0:
-        return Verdict(
-            Phase.RESTARTING,
+    if wait <= 0:
+        return over(context, Phase.FAILED, reason, message, {})
+    return Verdict(
+        Phase.RESTARTING,
+        reason,
+        f"{message}; waiting until {format_time(context.now + wait)} "
+        "in case a lost node explains it",
+        actions=quota.releases(context),
+        requeue_after=wait,
+    )
+
+
+def _final(context: Context, record: AttemptRecord | None) -> tuple[str, str] | None:
+    """Reason and message of why the job is not to go on; None if it is."""
+    tolerance, charged = context.spec.fault_tolerance, context.status.charged
+    told = record.message if record else ""
+    if record is not None and record.rule is not None and record.rule.action is RuleAction.FAIL:
+        return c.Reason.FAILURE_RULE, told
+    budgets = (
+        (
+            Cause.INFRASTRUCTURE,
+            "maxInfrastructureRestarts",
+            tolerance.max_infrastructure_restarts,
+            c.Reason.INFRASTRUCTURE_BUDGET_EXHAUSTED,
+        ),
+        (
+            Cause.PREEMPTION,
+            "maxPreemptionRestarts",
+            tolerance.max_preemption_restarts,
+            c.Reason.PREEMPTION_BUDGET_EXHAUSTED,
+        ),
+        (
+            Cause.CRASH,
+            "maxCrashRestarts",
+            tolerance.max_crash_restarts,
             c.Reason.CRASH_BUDGET_EXHAUSTED,
-            f"{message}; waiting until {format_time(context.now + wait)} "
-            "in case a lost node explains it",
-            actions=quota.releases(context),
-            requeue_after=wait,
-        )
-    return over(context, Phase.FAILED, c.Reason.CRASH_BUDGET_EXHAUSTED, message, {})
+        ),
+    )
+    for cause, field, limit, reason in budgets:
+        if limit is not None and charged.of(cause) > limit:
+            return reason, f"spec.faultTolerance.{field} of {limit} is used up: {told}"
+    return None
 
 
 def last_record(context: Context) -> AttemptRecord | None:

@@ -4,13 +4,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.domain.model import ContainerExit, PodView
+from goodput_operator.domain.model import ContainerExit, PodCondition, PodView
 from goodput_operator.domain.resources import MILLI, PODS, Resources, pod_requests
 from goodput_operator.observe import raw as r
 
 KUEUE_MANAGED_LABEL = f"{c.KUEUE_GROUP}/managed"
 _STARTING = ("ContainerCreating", "PodInitializing")
 _TERMINAL = ("Succeeded", "Failed")
+_USUAL_CONDITIONS = frozenset(
+    {
+        "PodScheduled",
+        "Initialized",
+        "ContainersReady",
+        "Ready",
+        "PodReadyToStartContainers",
+    }
+)
+"""On every pod, and of no use to tell a failure by: they would only take memory."""
 
 
 def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
@@ -50,6 +60,11 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
         waiting=_waiting(raw),
         exits=tuple(_exits(raw)),
         captured=_is_captured(raw, labels),
+        conditions=tuple(
+            PodCondition(type_, r.text(each, "status"), r.text(each, "reason"))
+            for type_, each in conditions.items()
+            if type_ not in _USUAL_CONDITIONS
+        ),
     )
 
 

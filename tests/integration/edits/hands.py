@@ -16,7 +16,6 @@ from tests.integration.cluster import Manifest, Tenant
 WORKLOADS = "workloads.kueue.x-k8s.io"
 HOLD = "edits.test/hold"
 """A finalizer of somebody's: what carries it stays Terminating."""
-NO_RESTARTS = {"crash": 0, "infrastructure": 0, "preemption": 0}
 CHILDREN = ("pods", "workloads", "services")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from tests.integration.cluster import TENANT_LABEL, Manifest, Tenant, kueue
+from tests.integration.cluster import NO_RESTARTS, TENANT_LABEL, Manifest, Tenant, kueue
 from tests.integration.edits import hands
 
 NO_LABELS = {
     f"goodput.dev/{name}": None for name in ("job", "job-uid", "attempt", "role", "rank")
 } | {"app": "other"}
-LOST = {**hands.NO_RESTARTS, "infrastructure": 1}
+LOST = {**NO_RESTARTS, "infrastructure": 1}
 
 
 def started(tenant: Tenant, nodes: int = 4) -> str:
@@ -39,7 +39,7 @@ def test_a_deleted_workload_is_made_again_and_the_gang_starts_anew(tenant: Tenan
     tenant.patch(waiting, {"suspend": True})
     remove(tenant, hands.WORKLOADS, tenant.status(job)["workload"])
     status = tenant.wait(job, "Running", 60, ready="2/2", attempt=2)
-    assert status["restarts"] == hands.NO_RESTARTS
+    assert status["restarts"] == NO_RESTARTS
     assert status["attempts"][0]["outcome"] == "Evicted"
     assert "was deleted" in status["attempts"][0]["message"]
     hands.consistent(tenant, job)

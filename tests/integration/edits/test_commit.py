@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.integration.api import path_of
-from tests.integration.cluster import Tenant
+from tests.integration.cluster import NO_RESTARTS, Tenant
 from tests.integration.edits import hands
 from tests.integration.record import Record
 
@@ -34,7 +34,7 @@ def test_a_job_that_is_written_to_all_the_time_starts_as_it_is_recorded(
         status = tenant.wait(job, "Running", 60, ready="2/2", attempt=2)
         hands.consistent(tenant, job)
     assert min(counts) > 50
-    assert status["restarts"] == {**hands.NO_RESTARTS, "infrastructure": 1}
+    assert status["restarts"] == {**NO_RESTARTS, "infrastructure": 1}
     assert all(len(times) == 1 for times in record.placements(tenant.name, job).values())
     assert set(record.made("pods", tenant.name, job).values()) == {1}
     assert set(record.made("workloads", tenant.name, job).values()) == {1}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from goodput_sandbox.operator_process import stop_operator
-from tests.integration.cluster import COMPLETE, CRASH, Tenant
+from tests.integration.cluster import COMPLETE, CRASH, NO_RESTARTS, Tenant
 from tests.integration.edits import hands
 from tests.integration.scrape import requests
 
@@ -80,7 +80,7 @@ def test_a_job_deleted_in_any_state_and_made_again_at_once_starts_afresh(
         tenant.submit(job)
     for job in STATES:
         status = tenant.wait(job, "Running", 90, ready="2/2")
-        assert status["restarts"] == hands.NO_RESTARTS
+        assert status["restarts"] == NO_RESTARTS
         hands.consistent(tenant, job)
     hands.let_go(tenant)
     for job, uid in old.items():

@@ -14,7 +14,7 @@ from goodput_sandbox import pki
 from goodput_sandbox.operator_process import PROCESS, start_operator, stop_operator
 from goodput_sandbox.options import REPOSITORY
 from goodput_sandbox.sandbox import Sandbox
-from tests.integration.cluster import Manifest, Tenant
+from tests.integration.cluster import NO_RESTARTS, Manifest, Tenant
 from tests.integration.conftest import SHORT
 from tests.integration.edits import hands
 from tests.integration.edits.webhook import SAYS
@@ -170,7 +170,7 @@ def test_a_gang_of_which_a_pod_is_refused_is_withdrawn_and_gives_its_quota_back(
     records = status["attempts"]
     assert {each["outcome"] for each in records} == {"Unschedulable"}
     assert said in records[-1]["message"]
-    assert status["restarts"] == hands.NO_RESTARTS
+    assert status["restarts"] == NO_RESTARTS
     created = requests(tenant.sandbox, {"create"}) - before
     pods = sum(count for (_, resource, _), count in created.items() if resource == "pods")
     assert pods <= 2 * 10 * len(records), "no loop"
@@ -219,7 +219,7 @@ def test_a_rank_that_a_webhook_sends_elsewhere_is_lost_with_the_node_that_it_is_
     install("")
     tenant.sandbox.simulated.delete(spare)
     status = tenant.wait(job, "Running", 60, ready="2/2", attempt=2)
-    assert status["restarts"] == {**hands.NO_RESTARTS, "infrastructure": 1}
+    assert status["restarts"] == {**NO_RESTARTS, "infrastructure": 1}
     assert spare in status["attempts"][0]["lostNodes"]
     hands.consistent(tenant, job)
 

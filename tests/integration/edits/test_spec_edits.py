@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api import path_of
-from tests.integration.cluster import COMPLETE, CRASH, Tenant
+from tests.integration.cluster import COMPLETE, CRASH, NO_RESTARTS, Tenant
 from tests.integration.edits import hands
 from tests.integration.scrape import REJECTED, operator_samples, requests
 
@@ -56,7 +56,7 @@ def test_case_13_suspend_toggled_faster_than_anything_can_follow(tenant: Tenant,
         tenant.patch(job, {"suspend": False})
         time.sleep(0.05 * times)
     status = tenant.wait(job, "Running", 60, ready="2/2")
-    assert status["restarts"] == hands.NO_RESTARTS
+    assert status["restarts"] == NO_RESTARTS
     hands.consistent(tenant, job)
     assert rejected(tenant) == before
 
@@ -68,7 +68,7 @@ def test_roles_changed_and_resumed_at_once_restart_the_gang_whole(tenant: Tenant
         tenant.patch(job, {"roles": roles})
         tenant.patch(job, {"suspend": False})
     status = tenant.wait(job, "Running", 60, ready="4/4")
-    assert status["restarts"] == hands.NO_RESTARTS
+    assert status["restarts"] == NO_RESTARTS
     hands.consistent(tenant, job)
     tenant.patch(job, {"suspend": True})
     tenant.patch(job, {"framework": "JAX"})
@@ -180,7 +180,7 @@ def test_two_writers_at_once_leave_a_job_that_is_what_its_spec_says(
     tenant.patch(job, {"roles": roles})
     tenant.patch(job, {"suspend": False})
     status = tenant.wait(job, "Running", 60, ready="3/3")
-    assert status["restarts"] == hands.NO_RESTARTS
+    assert status["restarts"] == NO_RESTARTS
     hands.consistent(tenant, job)
     tenant.eventually(lambda: tenant.used_gpus() == 3, "quota counted once")
     assert bugs(tenant) == before

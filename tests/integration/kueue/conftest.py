@@ -23,7 +23,6 @@ from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Manifest, Tenant
 
 WORKLOADS = "workloads.kueue.x-k8s.io"
-NO_RESTARTS = {"crash": 0, "infrastructure": 0, "preemption": 0}
 FAILING = "failing-webhook"
 REVIEWERS = ("mutating", "validating")
 OF_WORKLOADS = ("mworkload.kb.io", "vworkload.kb.io")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tests.integration.cluster import Tenant
+from tests.integration.cluster import NO_RESTARTS, Tenant
 from tests.integration.kueue.conftest import (
-    NO_RESTARTS,
     SECONDS,
     SOON,
     Kueue,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from tests.integration.cluster import Manifest, Tenant, kueue
-from tests.integration.kueue.conftest import NO_RESTARTS, SECONDS, is_true, told, uids
+from tests.integration.cluster import NO_RESTARTS, Manifest, Tenant, kueue
+from tests.integration.kueue.conftest import SECONDS, is_true, told, uids
 
 QUIET_SECONDS = 3
 

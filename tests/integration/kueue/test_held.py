@@ -9,9 +9,8 @@ from typing import Any
 
 from goodput_sandbox.operator_process import stop_operator
 from tests.integration.api import path_of
-from tests.integration.cluster import Manifest, Tenant
+from tests.integration.cluster import NO_RESTARTS, Manifest, Tenant
 from tests.integration.kueue.conftest import (
-    NO_RESTARTS,
     SECONDS,
     SOON,
     Kueue,

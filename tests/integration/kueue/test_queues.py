@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from tests.integration.cluster import GPU, TENANT_LABEL, Tenant, kueue
+from tests.integration.cluster import GPU, NO_RESTARTS, TENANT_LABEL, Tenant, kueue
 from tests.integration.kueue.conftest import (
-    NO_RESTARTS,
     SOON,
     condition,
     patch,

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.cluster import Tenant
+from tests.integration.cluster import NO_RESTARTS, Tenant
 from tests.integration.kueue.conftest import (
-    NO_RESTARTS,
     SOON,
     WORKLOADS,
     Kueue,

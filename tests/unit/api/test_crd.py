@@ -82,6 +82,8 @@ def test_spec_has_the_models_defaults_and_status_has_none() -> None:
         "restartScope": "Gang",
         "maxCrashRestarts": 3,
         "crashBackoff": {"baseSeconds": 10, "maxSeconds": 300},
+        "forgiveAfterSeconds": 21600,
+        "rules": [],
     }
     assert at("spec", "suspend")["default"] is False
     assert at("spec", "roles", "[]", "replicas")["default"] == 1

@@ -104,6 +104,16 @@ def test_a_long_message_is_cut_to_what_the_api_server_accepts(make_job: JobFacto
     assert event["message"].endswith("ü ...")
 
 
+NO_RESTARTS = {
+    "crash": 0,
+    "infrastructure": 0,
+    "preemption": 0,
+    "hang": 0,
+    "powerShed": 0,
+    "migration": 0,
+}
+
+
 def test_the_status_leaves_out_what_the_workers_report(make_job: JobFactory) -> None:
     status = TrainingJobStatus.model_validate(
         {
@@ -126,7 +136,8 @@ def test_the_status_leaves_out_what_the_workers_report(make_job: JobFactory) -> 
             "conditions": [],
             "attempts": [],
             "excludedNodes": [],
-            "restarts": {"crash": 0, "infrastructure": 0, "preemption": 0},
+            "restarts": NO_RESTARTS,
+            "charged": NO_RESTARTS,
             "placementFailures": 0,
             "activeSeconds": 0.0,
         },

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from goodput_operator import constants as c
-from goodput_operator.api.status import Cause, Outcome, Phase
+from goodput_operator.api.status import Cause, Outcome, Phase, Restarts
 from goodput_operator.domain.model import Taint
 from goodput_operator.domain.resources import Resources
 from tests.unit.domain.world import GPU, World, job_spec, template
@@ -85,7 +85,7 @@ def test_a_lost_node_restarts_the_gang_elsewhere_without_waiting_for_the_dead(wo
     world.run(key)
     status = world.job(key)
     assert (status.phase, status.attempt) == (Phase.RUNNING, 2)
-    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 1, "preemption": 0}
+    assert status.restarts == Restarts(infrastructure=1)
     assert dead not in status.placement.nodes
     assert status.placement.resume_step == 120
     assert world.workload(key).uid == reserved
@@ -142,7 +142,7 @@ def test_peers_that_crash_before_the_node_is_known_lost_cost_no_crash(world: Wor
     world.run(key)
     status = world.job(key)
     assert (status.phase, status.attempt) == (Phase.RUNNING, 2)
-    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 1, "preemption": 0}
+    assert status.restarts == Restarts(infrastructure=1)
 
 
 def test_a_crash_backs_off_then_restarts_then_fails_with_its_evidence(world: World) -> None:
@@ -184,11 +184,7 @@ def test_a_pod_deleted_by_somebody_is_infrastructure(world: World) -> None:
     world.run(key)
     del world.pods["job-a1-worker-1"]
     world.run(key)
-    assert world.job(key).restarts.model_dump() == {
-        "crash": 0,
-        "infrastructure": 1,
-        "preemption": 0,
-    }
+    assert world.job(key).restarts == Restarts(infrastructure=1)
     assert (world.job(key).phase, world.job(key).attempt) == (Phase.RUNNING, 2)
 
 
@@ -215,7 +211,7 @@ def test_suspend_and_resume_ten_times(world: World) -> None:
         assert world.job(key).phase == Phase.RUNNING
     status = world.job(key)
     assert status.attempt == 11
-    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 0}
+    assert status.restarts == Restarts()
     assert len(world.workloads) == 1
 
 
@@ -240,7 +236,7 @@ def test_five_preemptions_are_no_crash_and_quota_waits_for_the_pods(world: World
         world.run(key)
         assert world.job(key).phase == Phase.RUNNING
     status = world.job(key)
-    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 5}
+    assert status.restarts == Restarts(preemption=5)
     assert world.workload(key).requeued.status
 
 
@@ -537,7 +533,7 @@ def test_losing_a_node_before_any_pod_exists_is_no_restart(world: World) -> None
     world.run(key)
     status = world.job(key)
     assert status.phase == Phase.RUNNING
-    assert status.restarts.model_dump() == {"crash": 0, "infrastructure": 0, "preemption": 0}
+    assert status.restarts == Restarts()
 
 
 def test_pods_that_somebody_keeps_deleting_are_not_made_in_a_storm(world: World) -> None:
