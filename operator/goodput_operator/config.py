@@ -108,6 +108,8 @@ class Config(BaseModel):
     settle_seconds: NotNegative = DEFAULT_POLICY.settle_seconds
     silence_window_seconds: Positive = DEFAULT_POLICY.silence_window_seconds
     silence_hold_seconds: NotNegative = DEFAULT_POLICY.silence_hold_seconds
+    failures_per_node_day: Positive = DEFAULT_POLICY.failures_per_node_day
+    failure_prior_weight: Positive = DEFAULT_POLICY.failure_prior_weight
     recheck_seconds: Positive = DEFAULT_POLICY.recheck_seconds
     lease_poll_seconds: Positive = Field(
         default=5.0, description="How often node Leases are listed, if they are."

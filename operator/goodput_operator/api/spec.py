@@ -36,6 +36,13 @@ class RestartScope(StrEnum):
     GANG = "Gang"
 
 
+class IntervalPolicy(StrEnum):
+    """Who chooses how often to save."""
+
+    FIXED = "Fixed"
+    AUTO = "Auto"
+
+
 class PodRetention(StrEnum):
     """Which pods stay for their logs once the job is over."""
 
@@ -98,6 +105,13 @@ class Checkpoint(ApiModel):
     )
     volume: CheckpointVolume | None = Field(
         default=None, description="The volume that holds the uri, if that is a path."
+    )
+    interval_policy: IntervalPolicy = Field(
+        default=IntervalPolicy.FIXED,
+        description=(
+            "Fixed: intervalSeconds. Auto: the operator chooses, from what a save costs and from "
+            "how often gangs are lost here; intervalSeconds holds until a save was measured."
+        ),
     )
     interval_seconds: Seconds = Field(
         default=600, description="Seconds between checkpoints, told to the workers."

@@ -201,6 +201,22 @@ class DurableCheckpoint(ApiModel):
     stall_seconds: float | None = Field(
         default=None, description="How long saving it kept the job from training."
     )
+    mean_stall_seconds: float | None = Field(
+        default=None, description="The same, averaged over the last saves of the job."
+    )
+
+
+class CheckpointInterval(ApiModel):
+    """The interval that the workers are told under intervalPolicy Auto, and what it is made of."""
+
+    seconds: int = Field(description="Seconds between checkpoints.")
+    stall_seconds: float = Field(description="What a save costs, as the workers measured it.")
+    mean_seconds_to_failure: int = Field(
+        description="How long this gang is expected to run before it is lost."
+    )
+    failures: int = Field(description="Lost nodes and pods of all jobs that this rests on.")
+    node_hours: float = Field(description="Hours of nodes of all jobs that this rests on.")
+    since: Time = Field(description="When it was published.")
 
 
 class TrainingJobStatus(ApiModel):
@@ -250,9 +266,13 @@ class TrainingJobStatus(ApiModel):
         default=0.0,
         description="Seconds from the creation of the pods to the end, over all ended attempts.",
     )
+    node_seconds: float = Field(
+        default=0.0, description="The same, times the nodes that each attempt was on."
+    )
     start_time: Time | None = Field(
         default=None, description="When the pods of the first attempt had been created."
     )
     completion_time: Time | None = Field(default=None, description="When the job was over.")
+    checkpoint_interval: CheckpointInterval | None = None
     progress: Progress | None = None
     checkpoint: DurableCheckpoint | None = None

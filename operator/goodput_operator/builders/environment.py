@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from goodput_operator.api.spec import Framework
 from goodput_operator.builders import ranks
 from goodput_operator.builders.progress import CA_FILE, TOKEN_FILE, ProgressTarget, progress_url
+from goodput_operator.domain import interval
 from goodput_operator.domain.model import JobView
 from goodput_operator.domain.plan import CreatePod
 
@@ -46,7 +47,8 @@ def _goodput(job: JobView, action: CreatePod) -> dict[str, str]:
     directory = checkpoint_directory(job)
     if spec.checkpoint is not None and directory is not None:
         variables["GOODPUT_CHECKPOINT_DIR"] = directory
-        variables["GOODPUT_CHECKPOINT_INTERVAL_SECONDS"] = str(spec.checkpoint.interval_seconds)
+        seconds = interval.published(job) or spec.checkpoint.interval_seconds
+        variables["GOODPUT_CHECKPOINT_INTERVAL_SECONDS"] = f"{seconds:.0f}"
     return variables
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Outcome, Phase
 from goodput_operator.api.times import format_micro_time, format_time
-from goodput_operator.domain import capture, failures, restart, withdrawal
+from goodput_operator.domain import capture, failures, interval, restart, withdrawal
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
 from goodput_operator.domain.failures import Failure
@@ -73,7 +73,10 @@ def _succeeded(context: Context) -> Verdict | None:
 
 def _deadline(context: Context) -> Verdict | None:
     limit = context.spec.active_deadline_seconds
-    if limit is None or context.status.active_seconds + active_now(context) < limit:
+    if (
+        limit is None
+        or context.status.active_seconds + active_now(context.placement, context.now) < limit
+    ):
         return None
     message = f"spec.activeDeadlineSeconds: the job has been running for {limit} s"
     updates = ended(context, Outcome.DEADLINE_EXCEEDED, message)
@@ -255,6 +258,7 @@ def _running(context: Context) -> Verdict:
         "excluded_nodes": (),
         "waiting_since": None,
         "placement": noted,
+        **interval.refreshed(context),
     }
     if placement.running_at is None:
         updates["placement"] = noted.model_copy(
@@ -321,5 +325,7 @@ def _until_next_deadline(context: Context) -> float | None:
         waits.append(min(withdrawal.bind_deadline(context, pod) for pod in unbound) - now)
     limit = context.spec.active_deadline_seconds
     if limit is not None:
-        waits.append(limit - context.status.active_seconds - active_now(context))
+        waits.append(
+            limit - context.status.active_seconds - active_now(context.placement, context.now)
+        )
     return max(0.1, min(waits)) if waits else None

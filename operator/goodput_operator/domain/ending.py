@@ -13,6 +13,7 @@ from goodput_operator.api.status import (
     FiredRule,
     Outcome,
     Phase,
+    Placement,
     Restarts,
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
@@ -61,6 +62,7 @@ def ended(
     if placement is None:
         raise ValueError("there is no live attempt to end")
     progress = status.progress
+    active = active_now(placement, context.now)
     record = AttemptRecord(
         attempt=placement.attempt,
         outcome=outcome,
@@ -78,7 +80,8 @@ def ended(
     updates: dict[str, Any] = {
         "placement": None,
         "attempts": (*status.attempts, record)[-MAX_ATTEMPT_RECORDS:],
-        "active_seconds": round(status.active_seconds + active_now(context), 3),
+        "active_seconds": round(status.active_seconds + active, 3),
+        "node_seconds": round(status.node_seconds + len(placement.nodes) * active, 3),
     }
     charged = Restarts() if _forgives(context) else status.charged
     if cause is not None:
@@ -114,12 +117,11 @@ def trained_seconds(context: Context) -> float:
     return max(0.0, until - parse_time(placement.running_at))
 
 
-def active_now(context: Context) -> float:
-    """Seconds for which the live attempt has been running."""
-    placement = context.placement
+def active_now(placement: Placement | None, now: float) -> float:
+    """Seconds for which the attempt of this placement has had pods."""
     if placement is None or placement.created_at is None:
         return 0.0
-    return max(0.0, context.now - parse_time(placement.created_at))
+    return max(0.0, now - parse_time(placement.created_at))
 
 
 def over(

@@ -32,6 +32,10 @@ class Policy:
     """Nodes that fall silent within so short a time do so together."""
     silence_hold_seconds: float = 300.0
     """When most of the cluster falls silent at once, no node is taken for lost for so long."""
+    failures_per_node_day: float = 6.5e-3
+    """Lost nodes that are expected before this cluster has seen any (RSC-1, arXiv:2410.21680)."""
+    failure_prior_weight: float = 1.0
+    """How many failures of its own it takes for the cluster to weigh as much as that."""
     recheck_seconds: float = 30.0
     """How often a waiting job is looked at when no event asks for it."""
 

@@ -8,6 +8,8 @@ from goodput_operator.progress.report import Report
 
 MAX_STEP_JUMP = 100_000_000
 """Steps between two reports beyond which a step is taken for a mistake."""
+NEWEST_WEIGHT = 0.2
+"""Weight of the newest save in the mean of what a save costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def _checkpoint(
             attempt=report.attempt,
             saved_at=now,
             stall_seconds=report.checkpoint_stall_seconds,
+            mean_stall_seconds=_mean_stall(known, report.checkpoint_stall_seconds),
         )
     gone = step < known.step and report.attempt > known.attempt
     if gone and step == report.resumed_from_step:
@@ -129,3 +132,11 @@ def _checkpoint(
             update={"step": step, "attempt": report.attempt, "stall_seconds": None}
         )
     return known
+
+
+def _mean_stall(known: DurableCheckpoint | None, newest: float | None) -> float | None:
+    """Exponentially weighted; one slow save must not change how often all others are made."""
+    before = known.mean_stall_seconds if known else None
+    if newest is None or before is None:
+        return before if newest is None else newest
+    return round(before + NEWEST_WEIGHT * (newest - before), 3)

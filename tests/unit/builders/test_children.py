@@ -140,6 +140,7 @@ def test_the_status_leaves_out_what_the_workers_report(make_job: JobFactory) -> 
             "charged": NO_RESTARTS,
             "placementFailures": 0,
             "activeSeconds": 0.0,
+            "nodeSeconds": 0.0,
         },
     }
 

@@ -125,6 +125,7 @@ def test_new_checkpoint_is_durable() -> None:
         "attempt": 1,
         "saved_at": T1,
         "stall_seconds": 0.2,
+        "mean_stall_seconds": 0.2,
     }
 
 
