@@ -7,12 +7,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from goodput_operator.api.status import Cause, Phase
+from goodput_operator.api.status import Cause, Phase, Recovery
 from goodput_operator.api.times import parse_time
 from goodput_operator.domain.model import JobKey, JobView
 
 _JOB = ("namespace", "job_name")
 """Not ``job``, which Prometheus itself sets to the name of the scrape."""
+_STAGES = ("detect", "wait", "place", "create", "bind", "start", "restore", "total")
+_RECOVERY_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -70,6 +72,14 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self._recovery = Histogram(
+            "goodput_job_recovery_seconds",
+            "Time between a failure and the first new step, by its cause and by stage: detect, "
+            "wait, place, create, bind, start, restore, and total.",
+            ("cause", "stage"),
+            buckets=_RECOVERY_SECONDS,
+            registry=self.registry,
+        )
         self.registry.register(_Jobs(jobs))
         self.registry.register(_Queue(depth, overdue))
         self.registry.register(_Silence(silence))
@@ -91,6 +101,14 @@ class Metrics:
     def retried(self, verb: str, resource: str) -> None:
         """A request is sent again."""
         self._retries.labels(verb, resource).inc()
+
+    def recovered(self, recovery: Recovery) -> None:
+        """A job trains again after a failure."""
+        cause = recovery.cause.value if recovery.cause else "none"
+        for stage in _STAGES:
+            seconds = getattr(recovery, stage)
+            if seconds is not None:
+                self._recovery.labels(cause, stage).observe(seconds)
 
     def reported(self, outcome: str) -> None:
         """A worker's report was accepted, or refused for this reason."""

@@ -101,6 +101,9 @@ class Placement(ApiModel):
     created_at: Time | None = Field(
         default=None, description="When all pods of the attempt had been created."
     )
+    bound_at: Time | None = Field(
+        default=None, description="When all pods of the attempt were bound to their nodes."
+    )
     running_at: Time | None = Field(
         default=None, description="When all ranks of the attempt were running for the first time."
     )
@@ -125,7 +128,13 @@ class AttemptRecord(ApiModel):
     message: str = Field(default="", description="What happened, with the rank and node.")
     placed_at: Time = Field(description="When its placement was committed.")
     running_at: Time | None = Field(default=None, description="When all its ranks were running.")
+    failed_at: Time | None = Field(
+        default=None, description="When the failure happened, which is seen later."
+    )
     ended_at: Time = Field(description="When it was over.")
+    wait_seconds: float = Field(
+        default=0.0, description="For how long the next attempt was then held back."
+    )
     nodes: tuple[str, ...] = Field(default=(), description="The nodes that it ran on.")
     lost_nodes: tuple[str, ...] = Field(default=(), description="Those of them that were lost.")
     resume_step: int = Field(default=0, description="The step that it was to resume from.")
@@ -173,6 +182,24 @@ class Restarts(ApiModel):
 
 
 _FIELDS = {cause: "power_shed" if cause is Cause.POWER_SHED else cause.value for cause in Cause}
+
+
+class Recovery(ApiModel):
+    """Seconds between a failure and the first new step, by stage."""
+
+    attempt: int = Field(description="The attempt that trains again.")
+    cause: Cause | None = None
+    detect: float = Field(description="Until the failure was seen and recorded.")
+    wait: float = Field(description="Held back, after crashes or short attempts in a row.")
+    place: float = Field(description="Until a place was found and recorded.")
+    create: float = Field(description="Until all pods were created.")
+    bind: float = Field(description="Until all pods were bound to their nodes.")
+    start: float = Field(description="Until all ranks were ready: images, init containers.")
+    restore: float | None = Field(
+        default=None,
+        description="Until the first new step: rendezvous, compilation, reading the checkpoint.",
+    )
+    total: float = Field(description="All of these together.")
 
 
 class Progress(ApiModel):
@@ -274,5 +301,8 @@ class TrainingJobStatus(ApiModel):
     )
     completion_time: Time | None = Field(default=None, description="When the job was over.")
     checkpoint_interval: CheckpointInterval | None = None
+    recovery: Recovery | None = Field(
+        default=None, description="How the newest recovery from a failure spent its time."
+    )
     progress: Progress | None = None
     checkpoint: DurableCheckpoint | None = None

@@ -3,9 +3,9 @@
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.api.status import Cause, Outcome, Phase
+from goodput_operator.api.status import Cause, Outcome, Phase, Placement
 from goodput_operator.api.times import format_micro_time, format_time
-from goodput_operator.domain import capture, failures, interval, restart, withdrawal
+from goodput_operator.domain import capture, failures, interval, recovery, restart, withdrawal
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
 from goodput_operator.domain.failures import Failure
@@ -243,36 +243,43 @@ def _running(context: Context) -> Verdict:
     if placement is None:
         raise ValueError("there is no live attempt")
     waiting = [pod for pod in pods.values() if not is_ready(pod)]
-    noted = codec.with_succeeded(placement, context.succeeded)
     if waiting:
         return Verdict(
             Phase.RUNNING if placement.running_at else Phase.STARTING,
             c.Reason.RANKS_NOT_READY,
             _why_not_ready(context, waiting),
             actions=_pods_ready(context, False),
-            updates={"placement": noted},
+            updates=_noted(context, placement),
             requeue_after=_until_next_deadline(context),
-        )
-    updates: dict[str, Any] = {
-        "placement_failures": 0,
-        "excluded_nodes": (),
-        "waiting_since": None,
-        "placement": noted,
-        **interval.refreshed(context),
-    }
-    if placement.running_at is None:
-        updates["placement"] = noted.model_copy(
-            update={"running_at": format_micro_time(context.now)}
         )
     return Verdict(
         Phase.RUNNING,
         c.Reason.ALL_RANKS_READY,
         f"attempt {placement.attempt}: all {context.replicas} ranks are ready",
         actions=_pods_ready(context, True),
-        updates=updates,
+        updates={
+            "placement_failures": 0,
+            "excluded_nodes": (),
+            "waiting_since": None,
+            **_noted(context, placement),
+            **interval.refreshed(context),
+            **recovery.refreshed(context),
+        },
         events=_resumed(context),
         requeue_after=_until_next_deadline(context),
     )
+
+
+def _noted(context: Context, placement: Placement) -> dict[str, Any]:
+    """The placement with what its pods have come to: bound, all ready at once, succeeded."""
+    now, pods = format_micro_time(context.now), context.live_pods.values()
+    times: dict[str, str] = {}
+    if placement.bound_at is None and all(pod.node is not None for pod in pods):
+        times["bound_at"] = now
+    if placement.running_at is None and all(is_ready(pod) for pod in pods):
+        times["running_at"] = now
+    noted = codec.with_succeeded(placement, context.succeeded)
+    return {"placement": noted.model_copy(update=times)}
 
 
 def _why_not_ready(context: Context, waiting: list[PodView]) -> str:

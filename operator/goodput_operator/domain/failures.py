@@ -40,6 +40,8 @@ class Failure:
     """The node whose kubelet refused the pod: it would do so again."""
     rule: FiredRule | None = None
     """The user's rule that it matched."""
+    happened_at: float | None = None
+    """When it happened, as far as anybody knows; None: just now."""
 
 
 def find_failure(context: Context) -> Failure | None:
@@ -78,6 +80,7 @@ def _lost_nodes(context: Context) -> Failure | None:
         c.EventReason.NODE_LOST,
         f"{told}{more}: lost {_list(ranks)}",
         lost_nodes=lost,
+        happened_at=_lost_since(context, lost),
     )
 
 
@@ -89,6 +92,17 @@ def _places(context: Context) -> Iterator[tuple[tuple[str, int], str]]:
     for rank, node in context.ranks.items():
         pod = context.live_pods.get(rank)
         yield rank, (pod.node if pod is not None else None) or node
+
+
+def _lost_since(context: Context, lost: tuple[str, ...]) -> float | None:
+    """When the first of these nodes was last heard of, or was found missing."""
+    nodes = [context.snapshot.nodes.get(name) for name in lost]
+    times = [
+        min(filter(None, (node.lost_since, node.heartbeat_at)), default=None)
+        for node in nodes
+        if node is not None
+    ]
+    return min(filter(None, times), default=None)
 
 
 def _lost_pods(context: Context) -> Failure | None:
@@ -180,6 +194,7 @@ def _crash(context: Context) -> Failure | None:
         c.EventReason.RANK_CRASHED,
         f"{_where(pod)} failed: {_why(pod)}{also}{_told_rule(rule)}",
         rule=rule,
+        happened_at=began if began < float("inf") else None,
     )
 
 

@@ -59,6 +59,15 @@ def after_failure(context: Context, failure: Failure) -> Verdict:
     )
     wait = _wait(context, failure, updates)
     updates["restart_at"] = format_micro_time(context.now + wait) if wait else None
+    happened_at = context.now if failure.happened_at is None else failure.happened_at
+    *earlier, record = updates["attempts"]
+    record = record.model_copy(
+        update={
+            "failed_at": format_micro_time(min(happened_at, context.now)),
+            "wait_seconds": round(wait, 3),
+        }
+    )
+    updates["attempts"] = (*earlier, record)
     if failure.refused_by is not None:
         updates["excluded_nodes"] = excluded(context, {failure.refused_by: failure.message})
     key = f"a{context.status.attempt}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from goodput_operator import constants as c
-from goodput_operator.api.status import TrainingJobStatus
+from goodput_operator.api.status import Recovery, TrainingJobStatus
 from goodput_operator.builders import event as events
 from goodput_operator.builders import pod as pods
 from goodput_operator.builders import service, workload, workload_status
@@ -43,12 +43,18 @@ class Executor:
     """Executes plans, and feeds what the API server answers back into the store."""
 
     def __init__(
-        self, client: Client, store: Store, progress: Callable[[], ProgressTarget | None]
+        self,
+        client: Client,
+        store: Store,
+        progress: Callable[[], ProgressTarget | None],
+        on_recovery: Callable[[Recovery], None] = lambda recovery: None,
     ) -> None:
-        """``progress`` gives the progress endpoint as pods reach it, once it is known."""
+        """``progress`` gives the progress endpoint as pods reach it, once it is known;
+        ``on_recovery`` is told of each recovery once it is in its job's status."""
         self._client = client
         self._store = store
         self._progress = progress
+        self._on_recovery = on_recovery
         self._told: dict[str, None] = {}
         self._hung = HungWebhooks(time.monotonic)
         self.doing = ""
@@ -62,6 +68,9 @@ class Executor:
             await self._act(job, plan.actions)
             if plan.status is not None:
                 await self.write_status(job, plan.status)
+                recovery = plan.status.recovery
+                if recovery is not None and recovery != job.status.recovery:
+                    self._on_recovery(recovery)
         await self.tell(job, plan.events)
 
     async def tell(self, job: JobView, told: Iterable[p.JobEvent]) -> None:

@@ -124,7 +124,7 @@ class Operator:
 
     async def work(self, version: str) -> None:
         """Reconcile until cancelled, or until a part of it fails for good."""
-        executor = Executor(self.client, self.store, lambda: self.progress)
+        executor = Executor(self.client, self.store, lambda: self.progress, self.metrics.recovered)
         policy = self.config.policy()
         self._worker = Worker(self.store, self.queue, executor, policy, self.metrics)
         async with asyncio.TaskGroup() as group:
