@@ -34,6 +34,7 @@ class RestartScope(StrEnum):
     """What is replaced when a rank is lost."""
 
     GANG = "Gang"
+    FAILED = "Failed"
 
 
 class IntervalPolicy(StrEnum):
@@ -137,7 +138,12 @@ class FaultTolerance(ApiModel):
     """What the job survives, and how often."""
 
     restart_scope: RestartScope = Field(
-        default=RestartScope.GANG, description="Gang: all ranks restart together."
+        default=RestartScope.GANG,
+        description=(
+            "Gang: all ranks restart together. Failed: only the ranks that were lost are replaced, "
+            "for frameworks whose ranks find together again by themselves; if rank 0 of the first "
+            "role is lost, which hosts the rendezvous, the whole gang restarts all the same."
+        ),
     )
     max_crash_restarts: int = Field(
         default=3,

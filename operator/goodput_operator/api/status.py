@@ -88,6 +88,10 @@ class RolePlacement(ApiModel):
         default=None,
         description="Ranks that have succeeded in this attempt, as 0-3,7: their pods may go.",
     )
+    incarnations: str | None = Field(
+        default=None,
+        description="Ranks that were replaced within the attempt, and how often, as 3:1,7:2.",
+    )
 
 
 class Placement(ApiModel):
@@ -100,6 +104,12 @@ class Placement(ApiModel):
     committed_at: Time = Field(description="When it was decided.")
     created_at: Time | None = Field(
         default=None, description="When all pods of the attempt had been created."
+    )
+    replaced_at: Time | None = Field(
+        default=None, description="When ranks were last replaced within the attempt."
+    )
+    replacing: bool = Field(
+        default=False, description="The pods of the ranks replaced last are yet to be created."
     )
     bound_at: Time | None = Field(
         default=None, description="When all pods of the attempt were bound to their nodes."
@@ -141,6 +151,19 @@ class AttemptRecord(ApiModel):
     last_step: int | None = Field(
         default=None, description="The last step that was reported in this attempt."
     )
+
+
+class Replacement(ApiModel):
+    """Ranks that were replaced while the others of their attempt went on."""
+
+    attempt: int = Field(description="The attempt.")
+    ranks: str = Field(description="The ranks, as worker-3, worker-7.")
+    cause: Cause
+    rule: FiredRule | None = Field(
+        default=None, description="The rule of spec.faultTolerance that decided about it."
+    )
+    message: str = Field(default="", description="What happened, with the rank and node.")
+    at: Time = Field(description="When it was decided.")
 
 
 class ExcludedNode(ApiModel):
@@ -269,6 +292,11 @@ class TrainingJobStatus(ApiModel):
         default=(),
         max_length=MAX_ATTEMPT_RECORDS,
         description="The newest attempts that have ended.",
+    )
+    replacements: tuple[Replacement, ...] = Field(
+        default=(),
+        max_length=MAX_ATTEMPT_RECORDS,
+        description="The newest replacements of single ranks, under restartScope Failed.",
     )
     restarts: Restarts = Field(default_factory=Restarts, description="All restarts so far.")
     charged: Restarts = Field(

@@ -37,6 +37,7 @@ def _goodput(job: JobView, action: CreatePod) -> dict[str, str]:
         "GOODPUT_JOB": job.key.name,
         "GOODPUT_NAMESPACE": job.key.namespace,
         "GOODPUT_ATTEMPT": str(action.attempt),
+        "GOODPUT_INCARNATION": str(action.incarnation),
         "GOODPUT_ROLE": action.role,
         "GOODPUT_ROLE_RANK": str(action.rank),
         "GOODPUT_RANK": str(ranks.world_rank(spec, action.role, action.rank)),

@@ -10,7 +10,7 @@ from goodput_operator.builders import ranks
 from goodput_operator.builders.environment import rank_environment
 from goodput_operator.builders.progress import ProgressTarget, progress_mount, progress_volume
 from goodput_operator.domain.model import JobView, PodSetAssignment
-from goodput_operator.domain.names import pod_name, service_name
+from goodput_operator.domain.names import host_name, pod_name, service_name
 from goodput_operator.domain.plan import CreatePod
 
 __all__ = ["build_pod", "pin_to_node", "pod_name"]
@@ -39,7 +39,7 @@ def build_pod(
     template = ranks.role_of(spec, action.role).template
     pod_spec: PodSpec = copy.deepcopy(template.get("spec") or {})
     pod_spec["restartPolicy"] = "Never"
-    pod_spec["hostname"] = pod_name(job.key.name, action.attempt, action.role, action.rank)
+    pod_spec["hostname"] = host_name(job.key.name, action.attempt, action.role, action.rank)
     pod_spec["subdomain"] = service_name(job.key.name)
     if assignment is not None:
         _add_assignment(pod_spec, assignment)
@@ -97,8 +97,12 @@ def _metadata(
     labels[c.LABEL_ATTEMPT] = str(action.attempt)
     labels[c.LABEL_ROLE] = action.role
     labels[c.LABEL_RANK] = str(action.rank)
+    if action.incarnation:
+        labels[c.LABEL_INCARNATION] = str(action.incarnation)
     return {
-        "name": pod_name(job.key.name, action.attempt, action.role, action.rank),
+        "name": pod_name(
+            job.key.name, action.attempt, action.role, action.rank, action.incarnation
+        ),
         "namespace": job.key.namespace,
         "labels": labels,
         "annotations": annotations,

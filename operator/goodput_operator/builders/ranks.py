@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Role, TrainingJobSpec
 from goodput_operator.domain.model import JobView
-from goodput_operator.domain.names import pod_name, service_name
+from goodput_operator.domain.names import host_name, service_name
 
 COORDINATOR_PORT_NAME = "coordinator"
 """A port of this name in the first role's template moves the rendezvous there."""
@@ -57,7 +57,7 @@ def world_rank(spec: TrainingJobSpec, role: str, rank: int) -> int:
 
 def host(job: JobView, attempt: int, role: str, rank: int) -> str:
     """DNS name of a rank, the same for the whole of its attempt."""
-    name = pod_name(job.key.name, attempt, role, rank)
+    name = host_name(job.key.name, attempt, role, rank)
     return f"{name}.{service_name(job.key.name)}.{job.key.namespace}.svc"
 
 

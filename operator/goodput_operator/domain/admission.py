@@ -4,19 +4,15 @@ The steps are in the order in which they must hold. Each looks only at what is o
 the operator may be killed between any two of them.
 """
 
-from collections.abc import Mapping
-
 from goodput_operator import constants as c
-from goodput_operator.api.spec import Role
 from goodput_operator.api.status import AttemptRecord, Outcome, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
 from goodput_operator.domain import conditions, quota, restart, volumes
 from goodput_operator.domain.context import Context
-from goodput_operator.domain.model import PodSetAssignment, WorkloadView
+from goodput_operator.domain.model import WorkloadView
 from goodput_operator.domain.placement import codec
-from goodput_operator.domain.placement.constraints import NodeConstraints
-from goodput_operator.domain.placement.gang import NoPlace, Placed, RankGroup, plan_gang
-from goodput_operator.domain.placement.ledger import free_resources
+from goodput_operator.domain.placement.gang import NoPlace, Placed
+from goodput_operator.domain.placing import find_place, rank_group
 from goodput_operator.domain.plan import (
     CreateWorkload,
     DeleteWorkload,
@@ -24,7 +20,6 @@ from goodput_operator.domain.plan import (
     SetWorkloadActive,
 )
 from goodput_operator.domain.remedies import with_remedy
-from goodput_operator.domain.resources import pod_requests
 from goodput_operator.domain.verdict import Verdict
 
 _REFUSED = frozenset({"Inadmissible", "Misconfigured", "NoMatchingFlavor", "Suspended"})
@@ -128,7 +123,7 @@ def _malformed(context: Context) -> Verdict | None:
     """Parts of a template that the CRD leaves open, and that kube-scheduler could not read."""
     for role in context.spec.roles:
         try:
-            _group(role, None)
+            rank_group(role, None)
         except ValueError as error:
             message = f"spec.roles[{role.name}].template: {error}"
             event = JobEvent("Warning", c.EventReason.INVALID, message, key="template")
@@ -284,36 +279,6 @@ def _said(context: Context, outcome: NoPlace) -> str:
     before = conditions.find(context.status.conditions, c.ConditionType.RUNNING)
     same = before is not None and before.reason == outcome.reason
     return before.message if before is not None and same else outcome.message
-
-
-def find_place(context: Context) -> Placed | NoPlace:
-    """A placement for the gang within what Kueue has assigned, on what is free now."""
-    workload = context.workload
-    assigned: Mapping[str, PodSetAssignment] = (
-        {each.name: each for each in workload.assignments} if workload else {}
-    )
-    for each in assigned.values():
-        if each.conflict is not None:
-            return NoPlace(f"admission of role {each.name} contradicts itself: {each.conflict}", 0)
-    groups = tuple(
-        volumes.bind(context, _group(role, assigned.get(role.name))) for role in context.spec.roles
-    )
-    excluded = {
-        each.node for each in context.status.excluded_nodes if parse_time(each.until) > context.now
-    }
-    free = free_resources(context.snapshot, context.job.key)
-    outcome = plan_gang(groups, context.snapshot.nodes, free, excluded)
-    return volumes.check_spread(context, outcome) if isinstance(outcome, Placed) else outcome
-
-
-def _group(role: Role, assignment: PodSetAssignment | None) -> RankGroup:
-    """The role as the planner takes it. Raises ValueError when its template is malformed."""
-    return RankGroup(
-        role.name,
-        role.replicas,
-        pod_requests(role.template.get("spec") or {}),
-        NodeConstraints.of(role.template, assignment),
-    )
 
 
 def _commit(context: Context, placed: Placed) -> Verdict:

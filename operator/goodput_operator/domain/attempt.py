@@ -5,12 +5,21 @@ from typing import Any
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Outcome, Phase, Placement
 from goodput_operator.api.times import format_micro_time, format_time
-from goodput_operator.domain import capture, failures, interval, recovery, restart, withdrawal
+from goodput_operator.domain import (
+    capture,
+    failures,
+    interval,
+    recovery,
+    replacement,
+    restart,
+    withdrawal,
+)
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import active_now, ended, over
 from goodput_operator.domain.failures import Failure
 from goodput_operator.domain.model import PodView, WorkloadView
 from goodput_operator.domain.placement import codec
+from goodput_operator.domain.placement.ledger import is_created
 from goodput_operator.domain.plan import (
     Action,
     AnswerChecks,
@@ -50,6 +59,7 @@ def _unreadable(context: Context) -> Verdict | None:
         if context.placement is not None:
             codec.decode(context.placement)
             codec.succeeded(context.placement)
+            codec.incarnations(context.placement)
     except ValueError as error:
         message = f"status.placement cannot be read: {error}"
         return _stop(context, Outcome.EVICTED, c.EventReason.POD_LOST, message)
@@ -144,7 +154,11 @@ def _failed(context: Context) -> Verdict | None:
     failure = failures.find_failure(context)
     if failure is None:
         return None
-    return _held(context, failure) or restart.after_failure(context, failure)
+    return (
+        _held(context, failure)
+        or replacement.replace_lost(context, failure)
+        or restart.after_failure(context, failure)
+    )
 
 
 def _held(context: Context, failure: Failure) -> Verdict | None:
@@ -177,8 +191,10 @@ def _held(context: Context, failure: Failure) -> Verdict | None:
 def _start(context: Context) -> Verdict | None:
     """Create the pods of the committed placement, once Kueue has admitted the job."""
     placement, workload = context.placement, context.workload
-    if placement is None or placement.created_at is not None or workload is None:
+    if placement is None or is_created(placement) or workload is None:
         return None
+    if placement.replacing:
+        return replacement.create(context, placement)
     if not workload.is_admitted:
         return _answer(context, workload)
     actions: list[Action] = [EnsureService()]

@@ -6,6 +6,7 @@ from functools import cached_property
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Role, TrainingJobSpec
 from goodput_operator.api.status import Placement, TrainingJobStatus
+from goodput_operator.api.times import parse_time
 from goodput_operator.domain import conditions, names
 from goodput_operator.domain.model import JobView, NodeView, PodView, Snapshot, WorkloadView
 from goodput_operator.domain.placement import codec
@@ -82,12 +83,23 @@ class Context:
         }
 
     @cached_property
+    def incarnations(self) -> dict[tuple[str, int], int]:
+        """How often each (role, rank) of the live attempt was replaced, for those that were."""
+        try:
+            return codec.incarnations(self.placement) if self.placement else {}
+        except ValueError:
+            return {}  # Somebody has edited it, and the attempt is about to be ended for that.
+
+    @cached_property
     def live_pods(self) -> dict[tuple[str, int], PodView]:
-        """Pods of the live attempt by (role, rank)."""
+        """Pods of the live attempt by (role, rank), each of its rank's newest incarnation."""
         if self.placement is None:
             return {}
         return {
-            (pod.role, pod.rank): pod for pod in self.pods if pod.attempt == self.placement.attempt
+            (pod.role, pod.rank): pod
+            for pod in self.pods
+            if pod.attempt == self.placement.attempt
+            and pod.incarnation == self.incarnations.get((pod.role, pod.rank), 0)
         }
 
     @cached_property
@@ -103,9 +115,15 @@ class Context:
 
     @cached_property
     def stale_pods(self) -> tuple[PodView, ...]:
-        """Pods of attempts that are over."""
-        live = self.placement.attempt if self.placement else None
-        return tuple(pod for pod in self.pods if pod.attempt != live)
+        """Pods of attempts that are over, and those that were replaced in the live one."""
+        live = {pod.uid for pod in self.live_pods.values()}
+        return tuple(pod for pod in self.pods if pod.uid not in live)
+
+    @property
+    def excluded_nodes(self) -> frozenset[str]:
+        """Nodes that are left out for this job for now."""
+        stored = self.status.excluded_nodes
+        return frozenset(each.node for each in stored if parse_time(each.until) > self.now)
 
     @property
     def newest_attempt(self) -> int:

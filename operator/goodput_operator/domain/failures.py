@@ -14,6 +14,7 @@ from goodput_operator.api.times import format_time
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.marks import first_match
 from goodput_operator.domain.model import NodeView, PodView
+from goodput_operator.domain.placement.ledger import is_created
 
 PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
 _KUBELET_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"})
@@ -61,6 +62,29 @@ def describe_loss(name: str, node: NodeView | None) -> str:
     return f"node {name} is not ready" + (f" ({node.ready_message})" if node.ready_message else "")
 
 
+def lost_ranks(context: Context) -> tuple[tuple[str, int], ...]:
+    """Every rank of the live attempt that does not go on, whatever the reason, in rank order."""
+    nodes, placement = context.snapshot.nodes, context.placement
+    created = placement is not None and is_created(placement)
+    lost = []
+    for rank, name in _places(context):
+        if rank in context.succeeded:
+            continue
+        pod, node = context.live_pods.get(rank), nodes.get(name)
+        gone = created if pod is None else _disrupted(pod) is not None or _crashed(pod)
+        if gone or node is None or node.lost:
+            lost.append(rank)
+    return tuple(lost)
+
+
+def _crashed(pod: PodView) -> bool:
+    """One container of several may have failed while the others keep the pod Running: the rank is
+    lost all the same."""
+    if pod.phase == "Succeeded":
+        return False
+    return pod.phase == "Failed" or any(each.exit_code for each in pod.exits)
+
+
 def _lost_nodes(context: Context) -> Failure | None:
     nodes = context.snapshot.nodes
     places = dict(_places(context))
@@ -69,7 +93,7 @@ def _lost_nodes(context: Context) -> Failure | None:
     if not lost:
         return None
     ranks = [
-        _name(rank)
+        rank_name(rank)
         for rank, node in places.items()
         if node in lost and rank not in context.succeeded
     ]
@@ -78,7 +102,7 @@ def _lost_nodes(context: Context) -> Failure | None:
     return Failure(
         Cause.INFRASTRUCTURE,
         c.EventReason.NODE_LOST,
-        f"{told}{more}: lost {_list(ranks)}",
+        f"{told}{more}: lost {name_list(ranks)}",
         lost_nodes=lost,
         happened_at=_lost_since(context, lost),
     )
@@ -122,13 +146,13 @@ def _lost_pods(context: Context) -> Failure | None:
             rule=fired[0] if fired else None,
         )
     placement = context.placement
-    if placement is not None and placement.created_at is not None:
+    if placement is not None and is_created(placement):
         for rank, node in context.ranks.items():
             if rank not in context.live_pods and rank not in context.succeeded:
                 return Failure(
                     Cause.INFRASTRUCTURE,
                     c.EventReason.POD_LOST,
-                    f"rank {_name(rank)} on node {node} was lost: somebody deleted its pod",
+                    f"rank {rank_name(rank)} on node {node} was lost: somebody deleted its pod",
                 )
     return None
 
@@ -172,14 +196,7 @@ def _refused(pod: PodView) -> bool:
 
 
 def _crash(context: Context) -> Failure | None:
-    # One container of several may have failed while the others keep the pod Running: the rank is
-    # lost all the same.
-    crashed = [
-        (rank, pod)
-        for rank, pod in context.live_pods.items()
-        if pod.phase == "Failed"
-        or (pod.phase != "Succeeded" and any(each.exit_code for each in pod.exits))
-    ]
+    crashed = [(rank, pod) for rank, pod in context.live_pods.items() if _crashed(pod)]
     if not crashed:
         return None
     # The first to exit is the likeliest to say why; its peers mostly report its disappearance.
@@ -199,7 +216,7 @@ def _crash(context: Context) -> Failure | None:
 
 
 def _where(pod: PodView) -> str:
-    return f"rank {_name((pod.role, pod.rank))} (pod {pod.name} on node {pod.node})"
+    return f"rank {rank_name((pod.role, pod.rank))} (pod {pod.name} on node {pod.node})"
 
 
 def _why(pod: PodView) -> str:
@@ -229,11 +246,11 @@ def _exit_time(pod: PodView) -> float:
     return min(times) if times else float("inf")
 
 
-def _name(rank: tuple[str, int]) -> str:
+def rank_name(rank: tuple[str, int]) -> str:
     return f"{rank[0]}-{rank[1]}"
 
 
-def _list(names: list[str], limit: int = 5) -> str:
+def name_list(names: list[str], limit: int = 5) -> str:
     shown = ", ".join(names[:limit])
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"rank {shown}" if len(names) == 1 else f"ranks {shown}{more}"

@@ -105,6 +105,8 @@ class PodView:
     exits: tuple[ContainerExit, ...] = ()
     captured: bool = False
     """Kueue's pod integration has taken it for a job of its own."""
+    incarnation: int = 0
+    """How often its rank had been replaced within the attempt before it."""
     conditions: tuple[PodCondition, ...] = ()
     """Its conditions, but for the kubelet's and scheduler's own that every pod has."""
 

@@ -27,9 +27,15 @@ def workload_name(job: JobView) -> str:
     return f"tj-{job.key.name[: MAX_LABEL - len(suffix) - 4].rstrip('-.')}-{suffix}"
 
 
-def pod_name(job: str, attempt: int, role: str, rank: int) -> str:
-    """Name of a rank's pod within its attempt; also its host name."""
+def host_name(job: str, attempt: int, role: str, rank: int) -> str:
+    """Host name of a rank: the same for the whole of its attempt, whichever pod it is."""
     return f"{job}-a{attempt}-{role}-{rank}"
+
+
+def pod_name(job: str, attempt: int, role: str, rank: int, incarnation: int = 0) -> str:
+    """Name of a rank's pod: one that replaces another must not wait for that one to be gone."""
+    suffix = f"-r{incarnation}" if incarnation else ""
+    return f"{host_name(job, attempt, role, rank)}{suffix}"
 
 
 def service_name(job: str) -> str:

@@ -92,6 +92,8 @@ class CreatePod:
     rank: int
     """Rank within the role, from 0."""
     node: str
+    incarnation: int = 0
+    """How often the rank was replaced within the attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,14 @@ from typing import Any
 
 from goodput_operator import constants as c
 from goodput_operator.api.failure_rules import RuleAction
-from goodput_operator.api.status import AttemptRecord, Cause, ExcludedNode, Outcome, Phase
+from goodput_operator.api.status import (
+    AttemptRecord,
+    Cause,
+    ExcludedNode,
+    Outcome,
+    Phase,
+    Restarts,
+)
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain import quota
 from goodput_operator.domain.context import Context
@@ -57,7 +64,8 @@ def after_failure(context: Context, failure: Failure) -> Verdict:
         failure.lost_nodes,
         failure.rule if begun else None,
     )
-    wait = _wait(context, failure, updates)
+    in_a_row = _short(context, _CRASHED if failure.cause is Cause.CRASH else _LOST)
+    wait = wait_before(context, failure, updates["charged"], in_a_row)
     updates["restart_at"] = format_micro_time(context.now + wait) if wait else None
     happened_at = context.now if failure.happened_at is None else failure.happened_at
     *earlier, record = updates["attempts"]
@@ -95,20 +103,19 @@ def excluded(context: Context, failed: Mapping[str, str]) -> tuple[ExcludedNode,
     return tuple(found[name] for name in sorted(found))
 
 
-def _wait(context: Context, failure: Failure, updates: Mapping[str, Any]) -> float:
-    """Seconds until the next attempt.
+def wait_before(context: Context, failure: Failure, charged: Restarts, in_a_row: int) -> float:
+    """Seconds until what was lost starts again.
 
-    What the job is not to blame for restarts at once, unless attempts in a row did not last: then
-    something is wrong that another restart does not mend, and pods must not be created in a storm.
+    What the job is not to blame for restarts at once, unless it failed several times in a row
+    without lasting: then something is wrong that another restart does not mend, and pods must not
+    be created in a storm.
     """
     if failure.cause is Cause.CRASH:
         backoff = context.spec.fault_tolerance.crash_backoff
-        crashes = (
-            updates["charged"].crash if is_charged(failure.rule) else 1 + _short(context, _CRASHED)
-        )
+        crashes = charged.crash if is_charged(failure.rule) else 1 + in_a_row
         return exponential(backoff.base_seconds, backoff.max_seconds, crashes)
     # A lost node explains itself and is not used again, so one more is allowed at once.
-    times = _short(context, _LOST) - (1 if failure.lost_nodes else 0)
+    times = in_a_row - (1 if failure.lost_nodes else 0)
     return exponential(
         context.policy.requeue_base_seconds, context.policy.requeue_max_seconds, times
     )
@@ -214,10 +221,16 @@ def out_of_budget(context: Context) -> Verdict | None:
 
 def _final(context: Context, record: AttemptRecord | None) -> tuple[str, str] | None:
     """Reason and message of why the job is not to go on; None if it is."""
-    tolerance, charged = context.spec.fault_tolerance, context.status.charged
     told = record.message if record else ""
     if record is not None and record.rule is not None and record.rule.action is RuleAction.FAIL:
         return c.Reason.FAILURE_RULE, told
+    found = used_up(context, context.status.charged)
+    return (found[0], f"{found[1]}: {told}") if found else None
+
+
+def used_up(context: Context, charged: Restarts) -> tuple[str, str] | None:
+    """Reason and message of the first budget that is used up; None if none is."""
+    tolerance = context.spec.fault_tolerance
     budgets = (
         (
             Cause.INFRASTRUCTURE,
@@ -240,7 +253,7 @@ def _final(context: Context, record: AttemptRecord | None) -> tuple[str, str] | 
     )
     for cause, field, limit, reason in budgets:
         if limit is not None and charged.of(cause) > limit:
-            return reason, f"spec.faultTolerance.{field} of {limit} is used up: {told}"
+            return reason, f"spec.faultTolerance.{field} of {limit} is used up"
     return None
 
 

@@ -10,6 +10,7 @@ from goodput_operator.domain import restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended
 from goodput_operator.domain.model import PodView
+from goodput_operator.domain.placement.ledger import is_created
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.verdict import Verdict
 
@@ -72,11 +73,12 @@ def cannot_create(context: Context) -> Verdict | None:
 def _unstarted_for(context: Context) -> float | None:
     """Seconds for which the gang could have had all of its pods; None when it has, or could not."""
     placement, workload = context.placement, context.workload
-    if placement is None or placement.created_at is not None:
+    if placement is None or is_created(placement):
         return None
     if workload is None or not workload.is_admitted or workload.admitted is None:
         return None
-    return context.now - max(parse_time(placement.committed_at), workload.admitted.since)
+    since = parse_time(placement.replaced_at or placement.committed_at)
+    return context.now - max(since, workload.admitted.since)
 
 
 def not_started(context: Context, why: str) -> tuple[JobEvent, ...]:

@@ -60,6 +60,7 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
         waiting=_waiting(raw),
         exits=tuple(_exits(raw)),
         captured=_is_captured(raw, labels),
+        incarnation=_number(labels.get(c.LABEL_INCARNATION)) or 0,
         conditions=tuple(
             PodCondition(type_, r.text(each, "status"), r.text(each, "reason"))
             for type_, each in conditions.items()

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from goodput_operator import constants as c
 from goodput_operator.builders import ranks
 from goodput_operator.domain.model import JobKey, JobView, PodView
+from goodput_operator.domain.placement import codec
 from goodput_operator.kube.errors import ApiError
 from goodput_operator.progress.ports import ProgressClient, ProgressStore
 from goodput_operator.progress.refusal import Outcome, RefusedError
@@ -244,6 +245,17 @@ def authorise(identity: PodIdentity, key: JobKey, store: ProgressStore) -> Sende
     return Sender(job, pod, rank)
 
 
+def _is_replaced(job: JobView, pod: PodView) -> bool:
+    placement = job.status.placement
+    if placement is None or placement.attempt != pod.attempt:
+        return False
+    try:
+        newest = codec.incarnations(placement).get((pod.role, pod.rank), 0)
+    except ValueError:
+        return False
+    return pod.incarnation < newest
+
+
 def _check_attempt(job: JobView, pod: PodView) -> None:
     current = job.status.attempt
     if pod.attempt < current:
@@ -251,6 +263,11 @@ def _check_attempt(job: JobView, pod: PodView) -> None:
             Outcome.SUPERSEDED,
             f"attempt: {pod.attempt} is over, attempt {current} of TrainingJob {job.key} has "
             f"begun; stop this rank",
+        )
+    if pod.attempt == current and _is_replaced(job, pod):
+        raise RefusedError(
+            Outcome.SUPERSEDED,
+            f"pod {pod.name}: its rank was replaced by another pod; stop this one",
         )
     if pod.attempt > current:
         raise RefusedError(

@@ -95,6 +95,7 @@ def test_the_whole_pod(make_job: JobFactory, owner: dict[str, Any]) -> None:
                         {"name": "GOODPUT_JOB", "value": "digits"},
                         {"name": "GOODPUT_NAMESPACE", "value": "team-a"},
                         {"name": "GOODPUT_ATTEMPT", "value": "3"},
+                        {"name": "GOODPUT_INCARNATION", "value": "0"},
                         {"name": "GOODPUT_ROLE", "value": "worker"},
                         {"name": "GOODPUT_ROLE_RANK", "value": "2"},
                         {"name": "GOODPUT_RANK", "value": "2"},

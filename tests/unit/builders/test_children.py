@@ -136,6 +136,7 @@ def test_the_status_leaves_out_what_the_workers_report(make_job: JobFactory) -> 
             "conditions": [],
             "attempts": [],
             "excludedNodes": [],
+            "replacements": [],
             "restarts": NO_RESTARTS,
             "charged": NO_RESTARTS,
             "placementFailures": 0,

@@ -378,7 +378,7 @@ class World:
 
     def _create_pod(self, job: JobView, action: p.CreatePod) -> None:
         assert job.spec is not None
-        name = pod_name(job.key.name, action.attempt, action.role, action.rank)
+        name = pod_name(job.key.name, action.attempt, action.role, action.rank, action.incarnation)
         if name in self.pods:
             return
         assert self.created[name] == 0, f"{name} was created twice"
@@ -407,6 +407,7 @@ class World:
                 disruption=None,
                 unschedulable_message=None,
                 waiting=None,
+                incarnation=action.incarnation,
             )
         )
 

@@ -1,7 +1,7 @@
 """Placements as they are stored in ``status.placement``: a node table and run-length indices."""
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import count, groupby
 
 from goodput_operator.api.spec import MAX_REPLICAS
@@ -11,6 +11,7 @@ from goodput_operator.domain.placement.gang import Placed
 Ranks = Set[tuple[str, int]]
 """Ranks of a gang, each by its role and its number in it."""
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_REPLACED = re.compile(r"([0-9]{1,6}):([1-9][0-9]{0,5})")
 _RUN = re.compile(r"([0-9]{1,6})(?:\*([1-9][0-9]{0,5}))?")
 
 
@@ -50,6 +51,45 @@ def with_succeeded(placement: Placement, ranks: Ranks) -> Placement:
         for role in placement.roles
     )
     return placement if roles == placement.roles else placement.model_copy(update={"roles": roles})
+
+
+def incarnations(placement: Placement) -> dict[tuple[str, int], int]:
+    """How often each (role, rank) was replaced, for those that were.
+
+    Raises ValueError if the placement is not one that ``replaced`` has made.
+    """
+    found = {}
+    for role in placement.roles:
+        for part in role.incarnations.split(",") if role.incarnations else ():
+            match = _REPLACED.fullmatch(part)
+            if match is None:
+                raise ValueError(
+                    f"placement of role {role.name}: incarnation {part!r} is not RANK:COUNT"
+                )
+            found[role.name, int(match[1])] = int(match[2])
+    return found
+
+
+def replaced(placement: Placement, moved: Mapping[tuple[str, int], str]) -> Placement:
+    """The placement with these ranks on these nodes, each in its next incarnation."""
+    times = incarnations(placement)
+    times.update({rank: times.get(rank, 0) + 1 for rank in moved})
+    nodes_by_role = {
+        role: tuple(moved.get((role, rank), node) for rank, node in enumerate(nodes))
+        for role, nodes in decode(placement).items()
+    }
+    nodes, roles = encode(Placed(nodes_by_role))
+    told = {
+        role.name: ",".join(
+            f"{rank}:{n}" for (name, rank), n in sorted(times.items()) if name == role.name
+        )
+        for role in roles
+    }
+    moved_roles = tuple(
+        role.model_copy(update={"incarnations": told[role.name] or None}) for role in roles
+    )
+    after = placement.model_copy(update={"nodes": nodes, "roles": moved_roles})
+    return with_succeeded(after, succeeded(placement))
 
 
 def _encode_ranges(ranks: Sequence[int]) -> str | None:

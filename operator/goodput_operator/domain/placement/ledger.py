@@ -11,7 +11,14 @@ from goodput_operator.domain.resources import Resources, pod_requests
 _ENDED = (Phase.COMPLETE, Phase.FAILED)
 
 
-def free_resources(snapshot: Snapshot, job: JobKey) -> dict[str, Resources]:
+def is_created(placement: Placement) -> bool:
+    """Whether all pods of the placement had been created, those of replaced ranks too."""
+    return placement.created_at is not None and not placement.replacing
+
+
+def free_resources(
+    snapshot: Snapshot, job: JobKey, leaving: Set[str] = frozenset()
+) -> dict[str, Resources]:
     """Free resources by node, for planning this job; negative where a node is over-committed.
 
     Counted as taken, beside what pods that are not ours use:
@@ -23,7 +30,7 @@ def free_resources(snapshot: Snapshot, job: JobKey) -> dict[str, Resources]:
 
     Not counted: pods of this job's earlier attempts that are Terminating on a live node. They go
     within their grace, and kube-scheduler binds the new pod as soon as they have; a recovery that
-    waited for them would only lose that time.
+    waited for them would only lose that time. So are the pods ``leaving``, by UID.
     """
     taken: dict[str, list[Resources]] = defaultdict(list)
     for node, usage in snapshot.foreign_usage.items():
@@ -34,7 +41,7 @@ def free_resources(snapshot: Snapshot, job: JobKey) -> dict[str, Resources]:
             place = pod.node or pod.pinned_node
             if place is None or pod.terminal:
                 continue
-            if planned is not None and _makes_room(pod, planned, place, snapshot):
+            if planned is not None and _makes_room(pod, planned, place, snapshot, leaving):
                 continue
             taken[place].append(pod.requests)
     for key, other in snapshot.jobs.items():
@@ -47,18 +54,18 @@ def free_resources(snapshot: Snapshot, job: JobKey) -> dict[str, Resources]:
     }
 
 
-def _makes_room(pod: PodView, job: JobView, place: str, snapshot: Snapshot) -> bool:
-    """Whether the pod of an earlier attempt is on its way out, on a node that sees to it."""
+def _makes_room(
+    pod: PodView, job: JobView, place: str, snapshot: Snapshot, leaving: Set[str]
+) -> bool:
+    """Whether the pod is on its way out, on a node that sees to it."""
     placement = job.status.placement
     node = snapshot.nodes.get(place)
-    return (
-        pod.deleting
-        and pod.job_uid == job.uid
-        and pod.attempt <= job.status.attempt
-        and (placement is None or pod.attempt != placement.attempt)
-        and node is not None
-        and not node.lost
+    if pod.job_uid != job.uid or node is None or node.lost:
+        return False
+    over = pod.attempt <= job.status.attempt and (
+        placement is None or pod.attempt != placement.attempt
     )
+    return (pod.deleting and over) or pod.uid in leaving
 
 
 def _committed(job: JobView, pods: tuple[PodView, ...]) -> list[tuple[str, Resources]]:
@@ -68,16 +75,19 @@ def _committed(job: JobView, pods: tuple[PodView, ...]) -> list[tuple[str, Resou
     be placed anew; a job that has ended or is being deleted creates no pods any more.
     """
     placement = job.status.placement
-    if placement is None or placement.created_at is not None:
+    if placement is None or is_created(placement):
         return []
     if job.deleting or job.status.phase in _ENDED:
         return []
-    created = {
-        (pod.role, pod.rank)
-        for pod in pods
-        if pod.attempt == placement.attempt and pod.job_uid == job.uid
-    }
     try:
+        incarnations = codec.incarnations(placement)
+        created = {
+            (pod.role, pod.rank)
+            for pod in pods
+            if pod.attempt == placement.attempt
+            and pod.job_uid == job.uid
+            and pod.incarnation == incarnations.get((pod.role, pod.rank), 0)
+        }
         return list(_outstanding(job, placement, created))
     except ValueError:
         # Somebody has edited that job so that no pod can come of it as it stands, and its own
