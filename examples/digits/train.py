@@ -282,11 +282,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def is_due(worker: Worker, options: argparse.Namespace, step: int, stop: bool) -> bool:
-    """Whether to save now. The state is the same on every rank, so rank 0's is the one saved."""
+    """Whether to save now. The state is the same on every rank, so rank 0's is the one saved.
+
+    So rank 0 decides, and the others need not know. Were the state sharded, its decision would
+    have to travel through the step, as the wish to stop does.
+    """
     if worker.rank != 0:
         return False
     if options.checkpoint_every:
-        due = step % options.checkpoint_every == 0
+        due = step % options.checkpoint_every == 0 or worker.checkpoint_requested(step)
     else:
         due = worker.should_checkpoint(step)
     return due or stop or step == options.steps

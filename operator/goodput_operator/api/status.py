@@ -167,10 +167,10 @@ class Replacement(ApiModel):
 
 
 class ExcludedNode(ApiModel):
-    """A node on which a rank could not bind; not planned for again until the time given."""
+    """A node on which a rank could not bind, or that the gang has left; left out until then."""
 
     node: str = Field(description="Name of the node.")
-    message: str = Field(description="Why the rank could not bind.")
+    message: str = Field(description="Why the rank could not bind, or had to leave.")
     until: Time = Field(description="When it is planned for again.")
 
 
@@ -239,6 +239,10 @@ class Progress(ApiModel):
     )
     first_step_at: Time | None = Field(
         default=None, description="When this attempt reported its first step."
+    )
+    corrupt_step: int | None = Field(
+        default=None,
+        description="Newest step whose checkpoint this attempt passed over as damaged.",
     )
 
 
@@ -311,7 +315,8 @@ class TrainingJobStatus(ApiModel):
         default=0, description="Placements withdrawn in a row since the last one that started."
     )
     excluded_nodes: tuple[ExcludedNode, ...] = Field(
-        default=(), description="Nodes left out for now, since ranks could not bind there."
+        default=(),
+        description="Nodes left out for now: ranks could not bind there, or had to leave.",
     )
     requeue: Requeue | None = None
     waiting_since: Time | None = Field(

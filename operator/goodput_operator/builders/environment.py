@@ -50,6 +50,7 @@ def _goodput(job: JobView, action: CreatePod) -> dict[str, str]:
         variables["GOODPUT_CHECKPOINT_DIR"] = directory
         seconds = interval.published(job) or spec.checkpoint.interval_seconds
         variables["GOODPUT_CHECKPOINT_INTERVAL_SECONDS"] = f"{seconds:.0f}"
+        variables["GOODPUT_CHECKPOINT_GRACE_SECONDS"] = str(spec.checkpoint.grace_period_seconds)
     return variables
 
 

@@ -78,6 +78,7 @@ def _begun(known: Reported, report: Report, now: str) -> Progress:
         reported_at=now,
         resumed_from_step=report.resumed_from_step,
         first_step_at=now if report.step > start else None,
+        corrupt_step=report.corrupt_step,
     )
 
 
@@ -85,6 +86,8 @@ def _advanced(progress: Progress, report: Report, now: str) -> Progress:
     changes: dict[str, object] = {}
     if progress.resumed_from_step is None and report.resumed_from_step is not None:
         changes["resumed_from_step"] = report.resumed_from_step
+    if progress.corrupt_step is None and report.corrupt_step is not None:
+        changes["corrupt_step"] = report.corrupt_step
     if progress.total_steps is None and report.total_steps is not None:
         changes["total_steps"] = report.total_steps
     if report.step > progress.step:
@@ -106,6 +109,7 @@ def _is_urgent(before: Progress, after: Progress) -> bool:
         after.attempt > before.attempt
         or after.first_step_at != before.first_step_at
         or after.resumed_from_step != before.resumed_from_step
+        or after.corrupt_step != before.corrupt_step
         or (ended and after.step > before.step)
     )
 

@@ -30,6 +30,10 @@ class Report(ApiModel):
     resumed_from_step: Step | None = None
     checkpoint_step: Step | None = None
     checkpoint_stall_seconds: float | None = Field(default=None, ge=0, le=MAX_STALL_SECONDS)
+    corrupt_step: Step | None = Field(
+        default=None,
+        description="Newest step whose checkpoint was passed over as damaged at the resume.",
+    )
 
     @model_validator(mode="after")
     def _steps_in_order(self) -> "Report":

@@ -110,6 +110,7 @@ def test_the_whole_pod(make_job: JobFactory, owner: dict[str, Any]) -> None:
                             "value": "/ckpt/runs/digits-0b9f6d1c",
                         },
                         {"name": "GOODPUT_CHECKPOINT_INTERVAL_SECONDS", "value": "600"},
+                        {"name": "GOODPUT_CHECKPOINT_GRACE_SECONDS", "value": "60"},
                         {
                             "name": "GOODPUT_PROGRESS_URL",
                             "value": "https://goodput-progress.goodput.svc:8443"

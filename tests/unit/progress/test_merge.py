@@ -104,6 +104,32 @@ def test_first_new_step_after_a_resume_is_the_one_beyond_it() -> None:
     assert merged.reported.progress.first_step_at == T1
 
 
+def test_damaged_checkpoint_that_was_passed_over_is_kept_and_the_durable_step_set_back() -> None:
+    before = report(120, checkpoint_step=100)
+    other = report(80, attempt=2, rank=1, resumed_from_step=80)
+    rank_0 = report(80, attempt=2, resumed_from_step=80, checkpoint_step=80, corrupt_step=100)
+    merged = last(before, other, rank_0)
+    assert merged.urgent
+    assert merged.reported.progress is not None
+    assert merged.reported.progress.corrupt_step == 100
+    assert merged.reported.checkpoint is not None
+    assert merged.reported.checkpoint.step == 80
+    later = last(before, other, rank_0, report(81, attempt=2))
+    assert later.reported.progress is not None
+    assert later.reported.progress.corrupt_step == 100, "as long as the attempt lasts"
+    third = last(before, rank_0, report(90, attempt=3, resumed_from_step=90))
+    assert third.reported.progress is not None
+    assert third.reported.progress.corrupt_step is None
+
+
+def test_durable_step_is_set_back_to_0_when_all_is_damaged() -> None:
+    rank_0 = report(0, attempt=2, resumed_from_step=0, checkpoint_step=0, corrupt_step=100)
+    merged = last(report(120, checkpoint_step=100), rank_0)
+    assert merged.durable
+    assert merged.reported.checkpoint is not None
+    assert merged.reported.checkpoint.step == 0
+
+
 def test_older_attempt_is_refused() -> None:
     with pytest.raises(RefusedError, match="attempt: 1 is over") as refused:
         last(report(5, attempt=2), report(50))

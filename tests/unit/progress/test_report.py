@@ -21,10 +21,12 @@ def test_full_report_is_read() -> None:
                 "resumedFromStep": 100,
                 "checkpointStep": 100,
                 "checkpointStallSeconds": 0.12,
+                "corruptStep": 200,
             }
         ).encode()
     )
     assert (report.attempt, report.total_steps, report.checkpoint_step) == (2, 400, 100)
+    assert report.corrupt_step == 200, "beyond the step that was resumed from instead"
     assert report.loss == 0.31
 
 

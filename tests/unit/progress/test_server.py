@@ -136,36 +136,37 @@ async def test_stop_writes_what_was_not_written() -> None:
     assert world.client.applied[-1]["status"]["progress"]["step"] == 3
 
 
+def client(world: World, folder: Path, attempt: int) -> Worker:
+    """Rank 0 of an attempt, as its pod's environment describes it."""
+    ca_file, token_file = folder / "ca.crt", folder / f"token-{attempt}"
+    ca_file.write_text(world.server.ca_pem)
+    view = pod("chief", 0, attempt)
+    world.store.pods[view.uid] = view
+    token_file.write_text(world.client.admit(view))
+    return Worker.from_env(
+        {
+            "GOODPUT_ATTEMPT": str(attempt),
+            "GOODPUT_ROLE": "chief",
+            "GOODPUT_RANK": "0",
+            "GOODPUT_WORLD_SIZE": "3",
+            "GOODPUT_CHECKPOINT_DIR": str(folder / "digits-0b1f3c1e"),
+            "GOODPUT_PROGRESS_URL": world.url(),
+            "GOODPUT_PROGRESS_TOKEN_FILE": str(token_file),
+            "GOODPUT_PROGRESS_CA_FILE": str(ca_file),
+        }
+    )
+
+
+def train(worker: Worker, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        worker.report(step, total_steps=20, loss=1.0 / step)
+    with worker.checkpoint(last) as path:
+        (path / "state").write_text(str(last))
+
+
 async def test_reference_client_saves_and_is_believed(world: World, tmp_path: Path) -> None:
     """The worker's own journey: save under attempt 1, be replaced, resume under attempt 2."""
-    ca_file = tmp_path / "ca.crt"
-    ca_file.write_text(world.server.ca_pem)
-
-    def worker(attempt: int) -> Worker:
-        view = pod("chief", 0, attempt)
-        world.store.pods[view.uid] = view
-        token_file = tmp_path / f"token-{attempt}"
-        token_file.write_text(world.client.admit(view))
-        return Worker.from_env(
-            {
-                "GOODPUT_ATTEMPT": str(attempt),
-                "GOODPUT_ROLE": "chief",
-                "GOODPUT_RANK": "0",
-                "GOODPUT_WORLD_SIZE": "3",
-                "GOODPUT_CHECKPOINT_DIR": str(tmp_path / "digits-0b1f3c1e"),
-                "GOODPUT_PROGRESS_URL": world.url(),
-                "GOODPUT_PROGRESS_TOKEN_FILE": str(token_file),
-                "GOODPUT_PROGRESS_CA_FILE": str(ca_file),
-            }
-        )
-
-    def train(worker: Worker, first: int, last: int) -> None:
-        for step in range(first, last + 1):
-            worker.report(step, total_steps=20, loss=1.0 / step)
-        with worker.checkpoint(last) as path:
-            (path / "state").write_text(str(last))
-
-    first = worker(1)
+    first = client(world, tmp_path, 1)
     assert first.resume() is None
     await asyncio.to_thread(train, first, 1, 10)
     status = world.client.applied[-1]["status"]
@@ -173,7 +174,7 @@ async def test_reference_client_saves_and_is_believed(world: World, tmp_path: Pa
     assert status["checkpoint"]["stallSeconds"] > 0
 
     world.store.view = job(attempt=2)
-    second = worker(2)
+    second = client(world, tmp_path, 2)
     found = second.resume()
     assert found is not None
     assert (found.step, (found.path / "state").read_text()) == (10, "10")
@@ -187,3 +188,23 @@ async def test_reference_client_saves_and_is_believed(world: World, tmp_path: Pa
     await asyncio.to_thread(first.close)
     assert first.superseded
     assert first.stop_requested
+
+
+async def test_damaged_checkpoint_is_passed_over_and_the_status_says_so(
+    world: World, tmp_path: Path
+) -> None:
+    first = client(world, tmp_path, 1)
+    await asyncio.to_thread(train, first, 1, 5)
+    await asyncio.to_thread(train, first, 6, 10)
+    (tmp_path / "digits-0b1f3c1e" / "attempt-1" / "step-0000000010" / "state").write_text("11")
+
+    world.store.view = job(attempt=2)
+    second = client(world, tmp_path, 2)
+    found = second.resume()
+    assert found is not None
+    assert (found.step, (found.path / "state").read_text()) == (5, "5")
+    await asyncio.to_thread(second.close)
+    status = world.client.applied[-1]["status"]
+    assert (status["progress"]["resumedFromStep"], status["progress"]["corruptStep"]) == (5, 10)
+    assert status["checkpoint"]["step"] == 5
+    await asyncio.to_thread(first.close)

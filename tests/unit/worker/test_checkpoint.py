@@ -1,6 +1,7 @@
 """Saving: what is published is whole, and what is deleted is superfluous."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -34,6 +35,27 @@ def test_checkpoint_appears_whole_below_its_attempt(tmp_path: Path) -> None:
     assert (final / "state").read_text() == "x" * 10
     assert json.loads((final / MANIFEST).read_text())["files"] == {"state": 10}
     assert [path.name for path in final.parent.iterdir()] == [final.name]
+
+
+def test_all_is_on_disk_before_it_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: set[str] = set()
+    missed: list[set[str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def flush(descriptor: int) -> None:
+        fsync(descriptor)
+        flushed.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def publish(source: Path, target: Path) -> None:
+        if target.name.startswith("step-"):
+            missed.append({str(path) for path in [source, *source.rglob("*")]} - flushed)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "rename", publish)
+    save(Worker(directory=tmp_path), 5)
+    assert missed == [set()]
+    assert str(tmp_path / "attempt-1") in flushed, "and the rename itself"
 
 
 def test_failed_save_publishes_nothing_and_is_seen(tmp_path: Path) -> None:

@@ -1,13 +1,9 @@
 """Reporting: in the background, the newest only, and never in the way of training."""
 
-import json
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +11,7 @@ import pytest
 
 from goodput_operator.worker import goodput_worker
 from goodput_operator.worker.goodput_worker import Worker
-
-
-class Endpoint:
-    """Answers with the statuses given, the last one for ever."""
-
-    def __init__(self) -> None:
-        self.statuses = [200]
-        self.bodies: list[dict[str, Any]] = []
-        self.tokens: list[str] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                endpoint.bodies.append(json.loads(self.rfile.read(length)))
-                endpoint.tokens.append(self.headers.get("Authorization", ""))
-                status = endpoint.statuses[0]
-                if len(endpoint.statuses) > 1:
-                    endpoint.statuses.pop(0)
-                answer = b'{"error": "step: no", "durableStep": null}'
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/progress"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + 5
-        while len(self.bodies) < count and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(self.bodies) >= count
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
-    yield endpoint
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
-    endpoint.thread.join()
+from tests.unit.worker.endpoint import Endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +26,7 @@ def test_first_report_is_sent_at_once_and_the_newest_of_the_rest(endpoint: Endpo
     for step in range(2, 50):
         worker.report(step, total_steps=99, loss=1 / step)
     worker.close()
+    assert endpoint.bodies[1].pop("stepSeconds") > 0
     assert endpoint.bodies == [
         {"attempt": 2, "role": "trainer", "rank": 0, "step": step, "totalSteps": 99, "loss": loss}
         for step, loss in ((1, 0.5), (49, 1 / 49))
