@@ -41,6 +41,28 @@ def _split(names: Any) -> Any:
     return names
 
 
+def _node_conditions(conditions: Any) -> Any:
+    """``Type=Status`` each; the word ``none`` alone stands for none at all."""
+    listed = _split(conditions)
+    if listed == ["none"]:
+        return ()
+    return tuple(map(_node_condition, listed)) if isinstance(listed, list) else listed
+
+
+def _node_condition(condition: Any) -> Any:
+    if not isinstance(condition, str):
+        return condition
+    type_, _, status = condition.partition("=")
+    if not type_ or status not in ("True", "False", "Unknown"):
+        raise ValueError(
+            f"{condition!r} is no condition: write it as Type=Status, with the status True, False "
+            "or Unknown, as in KernelDeadlock=True"
+        )
+    if type_ == "Ready":
+        raise ValueError("Ready is looked at anyway, as a node that is lost: leave it out")
+    return type_, status
+
+
 HostPort = Annotated[
     str,
     Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}$"),
@@ -110,6 +132,17 @@ class Config(BaseModel):
     silence_hold_seconds: NotNegative = DEFAULT_POLICY.silence_hold_seconds
     failures_per_node_day: Positive = DEFAULT_POLICY.failures_per_node_day
     failure_prior_weight: Positive = DEFAULT_POLICY.failure_prior_weight
+    bad_node_conditions: Annotated[
+        tuple[tuple[str, str], ...], BeforeValidator(_node_conditions)
+    ] = Field(
+        default=DEFAULT_POLICY.bad_node_conditions,
+        description="Type=Status of node conditions with which no rank may be on a node; or none.",
+    )
+    move_seconds: NotNegative = DEFAULT_POLICY.move_seconds
+    move_pause_seconds: NotNegative = DEFAULT_POLICY.move_pause_seconds
+    node_penalty_half_life_seconds: Positive = DEFAULT_POLICY.node_penalty_half_life_seconds
+    node_penalty_avoid: Positive = DEFAULT_POLICY.node_penalty_avoid
+    node_avoid_seconds: NotNegative = DEFAULT_POLICY.node_avoid_seconds
     recheck_seconds: Positive = DEFAULT_POLICY.recheck_seconds
     lease_poll_seconds: Positive = Field(
         default=5.0, description="How often node Leases are listed, if they are."

@@ -10,6 +10,8 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "TrainingJob"
 PLURAL: Final = "trainingjobs"
+NODE_HEALTH_KIND: Final = "NodeHealth"
+NODE_HEALTH_PLURAL: Final = "nodehealths"
 
 FIELD_MANAGER: Final = "goodput-operator"
 """Owns everything the reconciler writes, including all of the status but the two fields below."""
@@ -57,6 +59,8 @@ class ConditionType:
     SUSPENDED: Final = "Suspended"
     COMPLETE: Final = "Complete"
     FAILED: Final = "Failed"
+    MIGRATING: Final = "Migrating"
+    """Whether the gang is about to leave nodes. It appears with the first such node."""
 
 
 class Reason:
@@ -91,6 +95,12 @@ class Reason:
     BACKING_OFF: Final = "BackingOff"
     SUSPENDED_BY_USER: Final = "SuspendedByUser"
     EVICTED: Final = "Evicted"
+    # Nodes that a gang has to leave
+    NODE_CORDONED: Final = "NodeCordoned"
+    NODE_UNHEALTHY: Final = "NodeUnhealthy"
+    WAITING_FOR_ROOM: Final = "WaitingForRoom"
+    NOTHING_TO_LEAVE: Final = "NothingToLeave"
+    MIGRATED: Final = "Migrated"
     # Ends
     COMPLETED: Final = "Completed"
     CRASH_BUDGET_EXHAUSTED: Final = "CrashBudgetExhausted"
@@ -114,6 +124,9 @@ class EventReason:
     RESTARTING: Final = "Restarting"
     RANKS_REPLACED: Final = "RanksReplaced"
     RESUMED: Final = "Resumed"
+    MIGRATING: Final = "Migrating"
+    MIGRATION_CANCELLED: Final = "MigrationCancelled"
+    MIGRATED: Final = "Migrated"
     EVICTED: Final = "Evicted"
     UNSCHEDULABLE: Final = "Unschedulable"
     KUEUE_NOT_CONFIGURED: Final = "KueueNotConfigured"

@@ -63,10 +63,6 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     async def pod(event: Mapping[str, Any], **_: Any) -> None:
         _take(operator, kinds.PODS, event)
 
-    @kopf.on.event("", "v1", "nodes", registry=registry)
-    async def node(event: Mapping[str, Any], **_: Any) -> None:
-        _take(operator, kinds.NODES, event)
-
     @kopf.on.event(c.KUEUE_GROUP, c.KUEUE_VERSION, "resourceflavors", registry=registry)
     async def flavor(event: Mapping[str, Any], **_: Any) -> None:
         _take(operator, kinds.FLAVORS, event)
@@ -83,7 +79,18 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     async def volume(event: Mapping[str, Any], **_: Any) -> None:
         _take(operator, kinds.VOLUMES, event)
 
+    _register_nodes(operator, registry)
     return registry
+
+
+def _register_nodes(operator: Operator, registry: kopf.OperatorRegistry) -> None:
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def node(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.NODES, event)
+
+    @kopf.on.event(c.GROUP, c.VERSION, c.NODE_HEALTH_PLURAL, registry=registry)
+    async def node_health(event: Mapping[str, Any], **_: Any) -> None:
+        _take(operator, kinds.NODE_HEALTHS, event)
 
 
 def _take(operator: Operator, kind: Kind, event: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Every Prometheus metric, in one registry. Series of a job vanish with it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,12 +28,14 @@ class Metrics:
         overdue: Callable[[], float],
         silence: Callable[[], tuple[int, bool]] = lambda: (0, False),
         held_quota: Callable[[], Iterable[tuple[JobKey, float]]] = lambda: (),
+        penalties: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """All are asked at each scrape.
 
         ``silence``: how many nodes nobody hears from, and whether they are so many that nothing is
         restarted for them. ``held_quota``: jobs whose quota is held though nothing runs on it, and
-        for how many seconds.
+        for how many seconds. ``penalties``: scores of the nodes that have
+        failed jobs, by name.
         """
         self.registry = CollectorRegistry()
         self._reconcile = Histogram(
@@ -84,6 +86,7 @@ class Metrics:
         self.registry.register(_Queue(depth, overdue))
         self.registry.register(_Silence(silence))
         self.registry.register(_HeldQuota(held_quota))
+        self.registry.register(_Penalties(penalties))
 
     def reconciled(self, seconds: float, waited: float) -> None:
         """A job was worked on for so long, after it had been due for so long."""
@@ -163,6 +166,22 @@ class _HeldQuota(Collector):
         for key, value in self._held():
             seconds.add_metric((key.namespace, key.name), value)
         yield seconds
+
+
+class _Penalties(Collector):
+    def __init__(self, penalties: Callable[[], Mapping[str, float]]) -> None:
+        self._penalties = penalties
+
+    def collect(self) -> Iterator[Metric]:
+        """One series per node that has a penalty; a node without one has none."""
+        family = GaugeMetricFamily(
+            "goodput_node_penalty",
+            "Weight of the failures that the node is blamed for, decayed until now.",
+            labels=("node",),
+        )
+        for node, score in self._penalties().items():
+            family.add_metric((node,), score)
+        yield family
 
 
 class _Jobs(Collector):

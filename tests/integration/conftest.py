@@ -93,6 +93,21 @@ def tenant(
         sandbox.simulated.delete(*mine)
 
 
+@pytest.fixture
+def restart_operator(
+    sandbox: Sandbox, operator: Callable[[], None], tenant: Tenant
+) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Runs the operator of all tests with further settings, until the test is over."""
+
+    def restart(settings: dict[str, str]) -> None:
+        stop_operator(sandbox)
+        start_operator(sandbox, {**SHORT, **settings})
+
+    yield restart
+    stop_operator(sandbox)
+    operator()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Let fixtures know whether their test has failed."""

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.cluster import Tenant
-from tests.integration.conftest import SHORT
 from tests.integration.scrape import operator_samples
 
 LEASES = {"GOODPUT_LEASE_TIMEOUT_SECONDS": "5", "GOODPUT_LEASE_POLL_SECONDS": "0.5"}
 """The sandbox's nodes renew every 2 s, and are marked after 8 s."""
-
-
-@pytest.fixture
-def restart_operator(
-    sandbox: Sandbox, operator: Callable[[], None], tenant: Tenant
-) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Runs the operator of all tests with further settings, until the test is over."""
-
-    def restart(settings: dict[str, str]) -> None:
-        stop_operator(sandbox)
-        start_operator(sandbox, {**SHORT, **settings})
-
-    yield restart
-    stop_operator(sandbox)
-    operator()
 
 
 def ready(tenant: Tenant, node: str) -> str:

@@ -13,7 +13,10 @@ def test_without_any_settings_the_policy_is_the_default_one() -> None:
     assert load({}).policy() == DEFAULT_POLICY
 
 
-@pytest.mark.parametrize("name", [each.name for each in fields(Policy)])
+NUMBERS = [each.name for each in fields(Policy) if each.name != "bad_node_conditions"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
 def test_every_field_of_the_policy_can_be_set(name: str) -> None:
     config = load({f"GOODPUT_{name.upper()}": "7"})
     assert getattr(config.policy(), name) == 7
@@ -36,6 +39,25 @@ def test_namespaces_are_a_list_with_commas_in_a_variable() -> None:
     assert load({"GOODPUT_WATCH_NAMESPACES": ""}).watch_namespaces == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        ("GPUMissing=True", (("GPUMissing", "True"),)),
+        ("A=True, example.com/B=False", (("A", "True"), ("example.com/B", "False"))),
+        ("none", ()),
+        ("", DEFAULT_POLICY.bad_node_conditions),
+    ],
+)
+def test_bad_node_conditions_are_types_with_a_status(
+    text: str, conditions: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    config = load({"GOODPUT_BAD_NODE_CONDITIONS": text})
+    assert config.policy().bad_node_conditions == conditions
+    file = tmp_path / "config.yaml"
+    file.write_text("bad_node_conditions: [GPUMissing=True]\n")
+    assert load({}, str(file)).bad_node_conditions == (("GPUMissing", "True"),)
+
+
 def test_variables_that_kubernetes_makes_of_services_are_passed_over() -> None:
     load({"GOODPUT_OPERATOR_SERVICE_HOST": "10.0.0.1", "GOODPUT_OPERATOR_PORT": "tcp://10.0.0.1:1"})
 
@@ -48,6 +70,10 @@ def test_variables_that_kubernetes_makes_of_services_are_passed_over() -> None:
         ("GOODPUT_PLACEMENT_TRIES", "2.5"),
         ("GOODPUT_LEASE_TIMEOUT_SECONDS", "14"),
         ("GOODPUT_LEASE_POLL_SECONDS", "0"),
+        ("GOODPUT_BAD_NODE_CONDITIONS", "GPUMissing"),
+        ("GOODPUT_BAD_NODE_CONDITIONS", "GPUMissing=yes"),
+        ("GOODPUT_BAD_NODE_CONDITIONS", "A=True,Ready=False"),
+        ("GOODPUT_NODE_PENALTY_AVOID", "0"),
         ("GOODPUT_SILENCE_HOLD_SECONDS", "-1"),
         ("GOODPUT_LOG_FORMAT", "xml"),
         ("GOODPUT_PROGRESS_ADDRESS", "https://somewhere:8443"),

@@ -126,3 +126,9 @@ def test_silence_of_the_cluster_is_exported() -> None:
     found = samples(Metrics(lambda: (), lambda: 0, lambda: 0.0, lambda: (5, True)))
     assert found["goodput_operator_silent_nodes"] == 5
     assert found["goodput_operator_cluster_silent"] == 1
+
+
+def test_nodes_with_a_penalty_have_a_series_and_others_have_none() -> None:
+    found = samples(Metrics(tuple, lambda: 0, lambda: 0.0, penalties=lambda: {"n1": 1.5}))
+    series = {name: value for name, value in found.items() if "node_penalty" in name}
+    assert series == {'goodput_node_penalty{node="n1"}': 1.5}

@@ -1,7 +1,8 @@
-"""The CustomResourceDefinition of the TrainingJob, generated from the models.
+"""The CustomResourceDefinitions, generated from the models.
 
-``python -m goodput_operator.api.crd [DIRECTORY]`` writes ``goodput.dev_trainingjobs.yaml`` there
-(``crds`` by default); with ``--check`` it only fails if the file there is not up to date.
+``python -m goodput_operator.api.crd [DIRECTORY]`` writes one file for each kind there (``crds`` by
+default), as ``goodput.dev_trainingjobs.yaml``; with ``--check`` it only fails if a file there is
+not up to date.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from goodput_operator import constants as c
+from goodput_operator.api.node_health import NodeHealthStatus
 from goodput_operator.api.rules import ROOT_RULES
 from goodput_operator.api.schema import structural_schema
 from goodput_operator.api.spec import TrainingJobSpec
@@ -47,22 +49,70 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 
+NODE_HEALTH_COLUMNS: list[dict[str, Any]] = [
+    {
+        "name": "Score",
+        "type": "number",
+        "jsonPath": ".status.score",
+        "description": "Weight of its failures; it halves with each half-life.",
+    },
+    {"name": "Failures", "type": "integer", "jsonPath": ".status.count"},
+    {"name": "Last", "type": "date", "jsonPath": ".status.lastFailure.time"},
+    {"name": "Kind", "type": "string", "jsonPath": ".status.lastFailure.kind"},
+    {"name": "Avoided", "type": "boolean", "jsonPath": ".status.avoided"},
+    {"name": "Job", "type": "string", "jsonPath": ".status.lastFailure.job", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": ".status.lastFailure.message", "priority": 1},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+"""Before these kubectl prints the name, which is that of the node."""
+
 
 def training_job_crd() -> dict[str, Any]:
-    """The CustomResourceDefinition, as the API has it."""
+    """The CustomResourceDefinition of the TrainingJob, as the API has it."""
+    return _crd(c.KIND, c.PLURAL, "tj", "Namespaced", PRINTER_COLUMNS, _root_schema())
+
+
+def node_health_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of the NodeHealth."""
+    schema = {
+        "description": (
+            "What a node has done to jobs of late. The operator writes one for each node that it "
+            "blames; the name is the node's. Delete it to trust the node again."
+        ),
+        "type": "object",
+        "properties": {
+            "apiVersion": {"description": f"Always {c.API_VERSION}.", "type": "string"},
+            "kind": {"description": f"Always {c.NODE_HEALTH_KIND}.", "type": "string"},
+            "metadata": {"type": "object"},
+            "status": structural_schema(NodeHealthStatus, defaults=False),
+        },
+    }
+    return _crd(
+        c.NODE_HEALTH_KIND, c.NODE_HEALTH_PLURAL, "nh", "Cluster", NODE_HEALTH_COLUMNS, schema
+    )
+
+
+def _crd(
+    kind: str,
+    plural: str,
+    short: str,
+    scope: str,
+    columns: list[dict[str, Any]],
+    schema: dict[str, Any],
+) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{c.PLURAL}.{c.GROUP}"},
+        "metadata": {"name": f"{plural}.{c.GROUP}"},
         "spec": {
             "group": c.GROUP,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {
-                "kind": c.KIND,
-                "listKind": f"{c.KIND}List",
-                "plural": c.PLURAL,
-                "singular": c.KIND.lower(),
-                "shortNames": ["tj"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
             },
             "versions": [
                 {
@@ -70,8 +120,8 @@ def training_job_crd() -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": PRINTER_COLUMNS,
-                    "schema": {"openAPIV3Schema": _root_schema()},
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
@@ -114,22 +164,24 @@ def render(crd: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the manifest, or check it; returns the exit status."""
+    """Write the manifests, or check them; returns the exit status."""
     parser = argparse.ArgumentParser(prog="goodput_operator.api.crd", description=__doc__)
     parser.add_argument("directory", nargs="?", default="crds", type=Path)
-    parser.add_argument("--check", action="store_true", help="fail if the file is not up to date")
+    parser.add_argument("--check", action="store_true", help="fail if a file is not up to date")
     options = parser.parse_args(arguments)
-    path: Path = options.directory / f"{c.GROUP}_{c.PLURAL}.yaml"
-    text = render(training_job_crd())
-    if options.check:
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{path} is not up to date: run python -m {parser.prog}", file=sys.stderr)
-        return 1
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    print(path)
-    return 0
+    old = 0
+    for crd in (training_job_crd(), node_health_crd()):
+        plural = crd["spec"]["names"]["plural"]
+        path: Path = options.directory / f"{c.GROUP}_{plural}.yaml"
+        text = render(crd)
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(path)
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            print(f"{path} is not up to date: run python -m {parser.prog}", file=sys.stderr)
+            old += 1
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

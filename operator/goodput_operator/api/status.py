@@ -11,6 +11,7 @@ from pydantic import Field
 
 from goodput_operator.api.base import ApiModel
 from goodput_operator.api.failure_rules import RuleAction
+from goodput_operator.api.node_health import FailureKind
 
 MAX_ATTEMPT_RECORDS = 10
 
@@ -126,6 +127,16 @@ class FiredRule(ApiModel):
     action: RuleAction
 
 
+class Blame(ApiModel):
+    """The nodes that an attempt's end is put down to, for their NodeHealth."""
+
+    kind: FailureKind
+    nodes: tuple[str, ...] = Field(description="Names of the nodes.")
+    counted: bool = Field(
+        default=False, description="Whether their NodeHealth has it, once and for all."
+    )
+
+
 class AttemptRecord(ApiModel):
     """What became of one attempt; the newest are kept."""
 
@@ -147,6 +158,7 @@ class AttemptRecord(ApiModel):
     )
     nodes: tuple[str, ...] = Field(default=(), description="The nodes that it ran on.")
     lost_nodes: tuple[str, ...] = Field(default=(), description="Those of them that were lost.")
+    blame: Blame | None = None
     resume_step: int = Field(default=0, description="The step that it was to resume from.")
     last_step: int | None = Field(
         default=None, description="The last step that was reported in this attempt."
@@ -172,6 +184,19 @@ class ExcludedNode(ApiModel):
     node: str = Field(description="Name of the node.")
     message: str = Field(description="Why the rank could not bind, or had to leave.")
     until: Time = Field(description="When it is planned for again.")
+
+
+class Move(ApiModel):
+    """The gang is to leave these nodes after a last checkpoint; cleared when it has, or need not.
+
+    The workers are asked for that checkpoint by the whole seconds of ``since``.
+    """
+
+    reason: str = Field(description="Why, in one word for machines.")
+    message: str = Field(description="Why, in words for people.")
+    nodes: tuple[str, ...] = Field(description="The nodes to leave.")
+    since: Time = Field(description="When it was decided.")
+    deadline: Time = Field(description="When it leaves without a new checkpoint.")
 
 
 class Requeue(ApiModel):
@@ -317,6 +342,10 @@ class TrainingJobStatus(ApiModel):
     excluded_nodes: tuple[ExcludedNode, ...] = Field(
         default=(),
         description="Nodes left out for now: ranks could not bind there, or had to leave.",
+    )
+    move: Move | None = None
+    move_not_before: Time | None = Field(
+        default=None, description="After a move was called off: the earliest time of another."
     )
     requeue: Requeue | None = None
     waiting_since: Time | None = Field(

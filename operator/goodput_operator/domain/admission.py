@@ -7,12 +7,11 @@ the operator may be killed between any two of them.
 from goodput_operator import constants as c
 from goodput_operator.api.status import AttemptRecord, Outcome, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
-from goodput_operator.domain import conditions, quota, restart, volumes
+from goodput_operator.domain import conditions, handover, quota, restart, trust, volumes
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import WorkloadView
 from goodput_operator.domain.placement import codec
 from goodput_operator.domain.placement.gang import NoPlace, Placed
-from goodput_operator.domain.placing import find_place, rank_group
 from goodput_operator.domain.plan import (
     CreateWorkload,
     DeleteWorkload,
@@ -20,6 +19,7 @@ from goodput_operator.domain.plan import (
     SetWorkloadActive,
 )
 from goodput_operator.domain.remedies import with_remedy
+from goodput_operator.domain.room import find_place, rank_group
 from goodput_operator.domain.verdict import Verdict
 
 _REFUSED = frozenset({"Inadmissible", "Misconfigured", "NoMatchingFlavor", "Suspended"})
@@ -44,6 +44,7 @@ def advance(context: Context) -> Verdict:
         or _queued(context)
         or _checked_by_others(context)
         or _backing_off(context)
+        or handover.saving(context)
         or _place(context)
     )
 
@@ -249,11 +250,12 @@ def _backing_off(context: Context) -> Verdict | None:
 
 def _place(context: Context) -> Verdict:
     """Commit a placement for the whole gang, or hold on, or give the quota back."""
-    outcome = find_place(context)
-    if isinstance(outcome, Placed):
-        return _commit(context, outcome)
     since = context.status.waiting_since
     waited = context.now - parse_time(since) if since else 0.0
+    choosy = trust.patience(context) - waited
+    outcome = find_place(context, use_avoided=choosy <= 0)
+    if isinstance(outcome, Placed):
+        return _commit(context, outcome)
     left = context.policy.hold_seconds - waited
     if left <= 0 and context.cluster_silence is not None:
         # There may be room again as soon as the nodes are heard; the quota is not the trouble.
@@ -266,7 +268,9 @@ def _place(context: Context) -> Verdict:
         outcome.reason,
         _said(context, outcome) if since else outcome.message,
         updates={"waiting_since": since or format_micro_time(context.now)},
-        requeue_after=max(0.1, min(left, context.policy.recheck_seconds)),
+        requeue_after=max(
+            0.1, min(left, context.policy.recheck_seconds, choosy if choosy > 0 else left)
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from goodput_operator.domain import (
     capture,
     failures,
     interval,
+    migration,
     recovery,
     replacement,
     restart,
@@ -39,14 +40,19 @@ def observe(context: Context) -> Verdict | None:
     """What becomes of the live attempt; None when there is none."""
     if context.placement is None:
         return None
-    return (
+    found = (
         _unreadable(context)
         or _succeeded(context)
         or _deadline(context)
         or _asked_to_stop(context)
         or _captured(context)
         or _failed(context)
-        or withdrawal.cannot_bind(context)
+    )
+    if found is not None:
+        return found
+    outlook = migration.look(context)
+    return outlook.verdict or outlook.told(
+        withdrawal.cannot_bind(context)
         or withdrawal.cannot_create(context)
         or _start(context)
         or _running(context)

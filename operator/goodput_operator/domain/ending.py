@@ -17,6 +17,7 @@ from goodput_operator.api.status import (
     Restarts,
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.domain.blame import find_blame
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
 from goodput_operator.domain.plan import (
@@ -53,10 +54,12 @@ def ended(
     cause: Cause | None = None,
     lost_nodes: tuple[str, ...] = (),
     rule: FiredRule | None = None,
+    suspects: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The status fields that end the live attempt: nothing of it is looked at any more.
 
     Written before any of its pods is deleted, so that our own deletions never look like failures.
+    ``suspects`` are the nodes that a hang is put down to, if there are any.
     """
     placement, status = context.placement, context.status
     if placement is None:
@@ -74,11 +77,15 @@ def ended(
         ended_at=format_micro_time(context.now),
         nodes=placement.nodes,
         lost_nodes=lost_nodes,
+        # What the user has a rule for, and does not count, is no fault of the node's.
+        blame=find_blame(context, cause, lost_nodes, suspects) if is_charged(rule) else None,
         resume_step=placement.resume_step,
         last_step=progress.step if progress and progress.attempt == placement.attempt else None,
     )
     updates: dict[str, Any] = {
         "placement": None,
+        "move": None,
+        "move_not_before": None,
         "attempts": (*status.attempts, record)[-MAX_ATTEMPT_RECORDS:],
         "active_seconds": round(status.active_seconds + active, 3),
         "node_seconds": round(status.node_seconds + len(placement.nodes) * active, 3),

@@ -12,6 +12,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, FiredRule
 from goodput_operator.api.times import format_time
 from goodput_operator.domain.context import Context
+from goodput_operator.domain.health import drained, is_freed
 from goodput_operator.domain.marks import first_match
 from goodput_operator.domain.model import NodeView, PodView
 from goodput_operator.domain.placement.ledger import is_created
@@ -136,11 +137,12 @@ def _lost_pods(context: Context) -> Failure | None:
         if lost is None:
             continue
         cause, told = lost
+        leaves = drained(context, pod)
         message = f"{_where(pod)} was lost: {told}"
         fired = first_match(context.spec.fault_tolerance.rules, (pod,))
         return Failure(
-            cause,
-            c.EventReason.POD_LOST,
+            Cause.MIGRATION if leaves else cause,
+            c.EventReason.MIGRATED if leaves else c.EventReason.POD_LOST,
             message + _told_rule(fired[0] if fired else None),
             refused_by=pod.node if _refused(pod) else None,
             rule=fired[0] if fired else None,
@@ -149,9 +151,10 @@ def _lost_pods(context: Context) -> Failure | None:
     if placement is not None and is_created(placement):
         for rank, node in context.ranks.items():
             if rank not in context.live_pods and rank not in context.succeeded:
+                leaves = is_freed(context, rank[0], node)
                 return Failure(
-                    Cause.INFRASTRUCTURE,
-                    c.EventReason.POD_LOST,
+                    Cause.MIGRATION if leaves else Cause.INFRASTRUCTURE,
+                    c.EventReason.MIGRATED if leaves else c.EventReason.POD_LOST,
                     f"rank {rank_name(rank)} on node {node} was lost: somebody deleted its pod",
                 )
     return None

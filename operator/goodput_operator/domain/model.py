@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from goodput_operator import constants as c
+from goodput_operator.api.node_health import NodeHealthStatus
 from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import TrainingJobStatus
 from goodput_operator.domain.resources import Resources
@@ -103,6 +104,8 @@ class PodView:
     waiting: str | None
     """Why a container waits: ``ImagePullBackOff: …``."""
     exits: tuple[ContainerExit, ...] = ()
+    deletion_deadline: float | None = None
+    """When its grace is over, if it is being deleted."""
     captured: bool = False
     """Kueue's pod integration has taken it for a job of its own."""
     incarnation: int = 0
@@ -145,6 +148,13 @@ class Silence:
     """When it was heard again; None while it is silent."""
 
 
+class BadCondition(NamedTuple):
+    """A condition of a node that says that no rank may be on it."""
+
+    type: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node."""
@@ -167,6 +177,11 @@ class NodeView:
     silence: Silence | None = None
     seen_lost_at: float | None = None
     """When it was first known to be lost; that may be long after it was."""
+    bad: BadCondition | None = None
+    """The first of the configured conditions that it has now."""
+    uid: str = ""
+    system_uuid: str = ""
+    """``status.nodeInfo.systemUUID``: of the machine, whatever Node object stands for it."""
 
     @property
     def lost(self) -> bool:
@@ -328,6 +343,16 @@ class VolumeView:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeHealthView:
+    """A NodeHealth, of the node of that name."""
+
+    name: str
+    uid: str
+    resource_version: str
+    status: NodeHealthStatus
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """What the API server refuses to do for a job, while it is tried again."""
 
@@ -358,3 +383,5 @@ class Snapshot:
     """PersistentVolumeClaims by namespace and name."""
     volumes: Mapping[str, VolumeView] = field(default_factory=dict)
     """PersistentVolumes by name."""
+    health: Mapping[str, NodeHealthView] = field(default_factory=dict)
+    """NodeHealths by the name of their node."""

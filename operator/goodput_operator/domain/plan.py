@@ -9,6 +9,7 @@ since every action is idempotent and the next decision starts from what is obser
 from dataclasses import dataclass
 from typing import Literal
 
+from goodput_operator.api.node_health import NodeHealthStatus
 from goodput_operator.api.status import TrainingJobStatus
 
 
@@ -113,6 +114,17 @@ class DeleteJob:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetNodeHealth:
+    """Write a node's health; create it when there was none."""
+
+    node: str
+    node_uid: str
+    resource_version: str | None
+    """The version that this was made from, and is valid for; None: there was none."""
+    status: NodeHealthStatus
+
+
 WorkloadStatusChange = AnswerChecks | SetPodsReady | ReleaseQuota | FinishWorkload
 """Made from one version of a Workload, and valid for that version only."""
 
@@ -125,6 +137,7 @@ Action = (
     | CreatePod
     | DeletePod
     | DeleteJob
+    | SetNodeHealth
 )
 
 

@@ -36,6 +36,24 @@ class Policy:
     """Lost nodes that are expected before this cluster has seen any (RSC-1, arXiv:2410.21680)."""
     failure_prior_weight: float = 1.0
     """How many failures of its own it takes for the cluster to weigh as much as that."""
+    bad_node_conditions: tuple[tuple[str, str], ...] = (
+        ("KernelDeadlock", "True"),
+        ("ReadonlyFilesystem", "True"),
+        ("XfsShutdown", "True"),
+        ("GPUMissing", "True"),
+        ("AcceleratedHardwareReady", "False"),
+    )
+    """Types of node conditions, each with the status in which no rank may be on the node."""
+    move_seconds: float = 120.0
+    """How long ranks have for a checkpoint before they leave a node, beside their own grace."""
+    move_pause_seconds: float = 60.0
+    """After a move was called off, none is begun for so long: cordons and conditions may flap."""
+    node_penalty_half_life_seconds: float = 86_400.0
+    """After this time a node's failure weighs half as much."""
+    node_penalty_avoid: float = 2.0
+    """Nodes with at least this score are used only when there is no other room."""
+    node_avoid_seconds: float = 30.0
+    """How long a job waits for other room before it takes nodes that are avoided."""
     recheck_seconds: float = 30.0
     """How often a waiting job is looked at when no event asks for it."""
 

@@ -15,7 +15,15 @@ from dataclasses import replace
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Phase
-from goodput_operator.domain import admission, attempt, ending, quota, restart, withdrawal
+from goodput_operator.domain import (
+    admission,
+    attempt,
+    blame,
+    ending,
+    quota,
+    restart,
+    withdrawal,
+)
 from goodput_operator.domain.conditions import set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import JobKey, JobView, Snapshot
@@ -39,7 +47,7 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
         return _unreadable(job, now)
     context = Context(job, job.spec, snapshot, now, policy)
     if context.terminal:
-        return ending.settle(context)
+        return blame.with_accounts(context, ending.settle(context))
     verdict = (
         restart.reattribute(context)
         or attempt.observe(context)
@@ -47,7 +55,7 @@ def decide(snapshot: Snapshot, key: JobKey, now: float, policy: Policy = DEFAULT
         or admission.advance(context)
     )
     plan = to_plan(context, _with_error(context, verdict), ending.stop_pods(context))
-    return ending.after_settling(context, plan)
+    return blame.with_accounts(context, ending.after_settling(context, plan))
 
 
 def _with_error(context: Context, verdict: Verdict) -> Verdict:

@@ -28,8 +28,8 @@ from goodput_operator.domain.ending import is_charged
 from goodput_operator.domain.failures import Failure, lost_ranks, name_list, rank_name
 from goodput_operator.domain.placement import codec
 from goodput_operator.domain.placement.gang import Placed
-from goodput_operator.domain.placing import find_room
 from goodput_operator.domain.plan import CreatePod, JobEvent
+from goodput_operator.domain.room import find_room
 from goodput_operator.domain.verdict import Verdict
 
 Rank = tuple[str, int]
@@ -137,7 +137,8 @@ def _places(
     pods = context.live_pods
     leaving = frozenset(pods[rank].uid for rank in lost if rank in pods)
     refused = frozenset({failure.refused_by} if failure.refused_by else ())
-    outcome = find_room(context, Counter(role for role, _ in lost), leaving, refused)
+    counts = Counter(role for role, _ in lost)
+    outcome = find_room(context, counts, leaving=leaving, shunned=refused)
     if not isinstance(outcome, Placed):
         return None
     left = {role: iter(nodes) for role, nodes in outcome.nodes_by_role.items()}

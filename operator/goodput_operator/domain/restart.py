@@ -15,6 +15,7 @@ from goodput_operator.api.status import (
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
 from goodput_operator.domain import quota
+from goodput_operator.domain.blame import of_lost
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended, is_charged, over
 from goodput_operator.domain.failures import Failure, describe_loss
@@ -114,6 +115,8 @@ def wait_before(context: Context, failure: Failure, charged: Restarts, in_a_row:
         backoff = context.spec.fault_tolerance.crash_backoff
         crashes = charged.crash if is_charged(failure.rule) else 1 + in_a_row
         return exponential(backoff.base_seconds, backoff.max_seconds, crashes)
+    if failure.cause is Cause.MIGRATION:
+        return 0.0
     # A lost node explains itself and is not used again, so one more is allowed at once.
     times = in_a_row - (1 if failure.lost_nodes else 0)
     return exponential(
@@ -173,6 +176,7 @@ def _taken_back(context: Context, record: AttemptRecord, lost: tuple[str, ...]) 
             "cause": Cause.INFRASTRUCTURE,
             "rule": None,
             "lost_nodes": lost,
+            "blame": of_lost(context, lost),
             "message": message,
         }
     )

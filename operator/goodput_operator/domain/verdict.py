@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Condition, Phase, TrainingJobStatus
-from goodput_operator.domain.conditions import find, set_condition
+from goodput_operator.domain.conditions import find, is_true, set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
 from goodput_operator.domain.plan import Action, JobEvent, Plan
+
+
+class ConditionChange(NamedTuple):
+    """A condition to be set beside those that every verdict sets."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,7 @@ class Verdict:
     requeue_after: float | None = None
     commit: bool = False
     """Write this status first, guarded, and decide again."""
+    conditions: tuple[ConditionChange, ...] = ()
 
 
 def to_plan(context: Context, verdict: Verdict, cleanup: tuple[Action, ...]) -> Plan:
@@ -94,4 +104,13 @@ def _conditions(context: Context, verdict: Verdict) -> tuple[Condition, ...]:
     suspended = verdict.phase is Phase.SUSPENDED
     if suspended or find(result, c.ConditionType.SUSPENDED) is not None:
         put(c.ConditionType.SUSPENDED, suspended, verdict.reason, verdict.message)
+    if _has_ended(context, verdict) and is_true(result, c.ConditionType.MIGRATING):
+        put(c.ConditionType.MIGRATING, False, verdict.reason, verdict.message)
+    for each in verdict.conditions:
+        put(*each)
     return result
+
+
+def _has_ended(context: Context, verdict: Verdict) -> bool:
+    """Whether there is no live attempt, which alone could be about to leave a node."""
+    return verdict.updates.get("placement", context.placement) is None

@@ -31,6 +31,7 @@ class Resource:
 
 
 TRAINING_JOBS = Resource(c.GROUP, c.VERSION, c.PLURAL)
+NODE_HEALTHS = Resource(c.GROUP, c.VERSION, c.NODE_HEALTH_PLURAL, namespaced=False)
 WORKLOADS = Resource(c.KUEUE_GROUP, c.KUEUE_VERSION, "workloads")
 RESOURCE_FLAVORS = Resource(c.KUEUE_GROUP, c.KUEUE_VERSION, "resourceflavors", namespaced=False)
 ADMISSION_CHECKS = Resource(c.KUEUE_GROUP, c.KUEUE_VERSION, "admissionchecks", namespaced=False)

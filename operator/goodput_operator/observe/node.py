@@ -1,16 +1,23 @@
 """Nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from goodput_operator.domain.model import NodeView, Taint
+from goodput_operator.domain.model import BadCondition, NodeView, Taint
 from goodput_operator.domain.resources import Resources, parse_quantity
 from goodput_operator.observe import raw as r
 
+MAX_MESSAGE = 200
+"""Characters of a condition's message: some hold a whole log line."""
 
-def parse_node(raw: Mapping[str, Any]) -> NodeView:
-    """View of a node. One that has not reported yet is not ready."""
-    ready = r.conditions(raw).get("Ready", {})
+
+def parse_node(raw: Mapping[str, Any], bad_conditions: Sequence[tuple[str, str]] = ()) -> NodeView:
+    """View of a node. One that has not reported yet is not ready.
+
+    ``bad_conditions`` are types of conditions with the status in which they make the node unfit.
+    """
+    conditions = r.conditions(raw)
+    ready = conditions.get("Ready", {})
     return NodeView(
         name=r.text(raw, "metadata", "name"),
         labels=r.strings(raw, "metadata", "labels"),
@@ -26,7 +33,22 @@ def parse_node(raw: Mapping[str, Any]) -> NodeView:
         allocatable=_allocatable(r.mapping(raw, "status", "allocatable")),
         unknown=r.text(ready, "status") == "Unknown",
         deleting=bool(r.text(raw, "metadata", "deletionTimestamp")),
+        bad=_bad(conditions, bad_conditions),
+        uid=r.text(raw, "metadata", "uid"),
+        system_uuid=r.text(raw, "status", "nodeInfo", "systemUUID"),
     )
+
+
+def _bad(
+    conditions: Mapping[str, Mapping[str, Any]], wanted: Sequence[tuple[str, str]]
+) -> BadCondition | None:
+    """The first that holds now. What it was before does not matter, nor for how long it holds."""
+    for type_, status in wanted:
+        found = conditions.get(type_)
+        if found is not None and r.text(found, "status") == status:
+            message = r.text(found, "message") or r.text(found, "reason")
+            return BadCondition(type_, message[:MAX_MESSAGE])
+    return None
 
 
 def _ready_message(ready: Mapping[str, Any]) -> str:

@@ -48,6 +48,7 @@ def parse_pod(raw: Mapping[str, Any]) -> PodView | None:
         rank=rank,
         created_at=r.time(raw, "metadata", "creationTimestamp") or 0.0,
         deleting=bool(r.text(raw, "metadata", "deletionTimestamp")),
+        deletion_deadline=r.time(raw, "metadata", "deletionTimestamp"),
         phase=r.text(raw, "status", "phase") or "Pending",
         ready=r.text(conditions.get("Ready"), "status") == "True",
         node=r.text(raw, "spec", "nodeName") or None,

@@ -11,8 +11,8 @@ from typing import Any
 from goodput_operator import constants as c
 from goodput_operator.api.status import Recovery, TrainingJobStatus
 from goodput_operator.builders import event as events
+from goodput_operator.builders import node_health, service, workload, workload_status
 from goodput_operator.builders import pod as pods
-from goodput_operator.builders import service, workload, workload_status
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.builders.status import build_replacement, build_status, left_over
 from goodput_operator.domain import plan as p
@@ -23,6 +23,7 @@ from goodput_operator.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Forbidden,
     Invalid,
     NotFound,
     NotInstalled,
@@ -190,6 +191,8 @@ class Executor:
                 self._store.put_workload(answer)
             case p.DeleteWorkload(name, uid):
                 await self._delete(paths.WORKLOADS, job.key.namespace, name, uid)
+            case p.SetNodeHealth():
+                await self._set_node_health(action)
             case p.DeleteJob(uid):
                 await self._delete(paths.TRAINING_JOBS, job.key.namespace, job.key.name, uid)
             case _:
@@ -272,6 +275,34 @@ class Executor:
             return await self._client.delete(resource, namespace, name, uid, grace)
         except (NotFound, Conflict):
             return None
+
+    # Nodes
+
+    async def _set_node_health(self, action: p.SetNodeHealth) -> None:
+        """Write it, guarded by the version it was made from. Raises Conflict.
+
+        An operator that may not, or whose cluster lacks the CRD, goes on without: jobs come first.
+        """
+        try:
+            version = action.resource_version or await self._create_node_health(action)
+            body = node_health.build_status(action.node, version, action.status)
+            self._store.put_health(await self._client.put_status(paths.NODE_HEALTHS, body))
+        except (Forbidden, NotInstalled) as error:
+            log.warning("a failure of node %s is not remembered: %s", action.node, error)
+        except NotFound as error:
+            attempted = f"update nodehealths {action.node}"
+            raise Conflict(attempted, "it was deleted since this was decided") from error
+
+    async def _create_node_health(self, action: p.SetNodeHealth) -> str:
+        """The version of a new one. Raises Conflict when there is one that nobody knew of."""
+        body = node_health.build_node_health(action.node, action.node_uid)
+        try:
+            made = await self._client.create(paths.NODE_HEALTHS, body)
+        except AlreadyExists as error:
+            self._store.put_health(await self._client.get(paths.NODE_HEALTHS, None, action.node))
+            attempted = f"create nodehealths {action.node}"
+            raise Conflict(attempted, "there is one by now") from error
+        return str(made["metadata"]["resourceVersion"])
 
     # The Workload's status
 

@@ -69,7 +69,11 @@ NODES = Kind(paths.NODES, Store.put_node, Store.drop_node, lambda store: store.n
 CLAIMS = Kind(paths.CLAIMS, Store.put_claim, Store.drop_claim, lambda store: store.claims)
 VOLUMES = Kind(paths.VOLUMES, Store.put_volume, Store.drop_volume, lambda store: store.volumes)
 
-KINDS = (FLAVORS, CHECKS, NODES, VOLUMES, CLAIMS, JOBS, WORKLOADS, PODS)
+NODE_HEALTHS = Kind(
+    paths.NODE_HEALTHS, Store.put_health, Store.drop_health, lambda store: store.health
+)
+
+KINDS = (FLAVORS, CHECKS, NODES, NODE_HEALTHS, VOLUMES, CLAIMS, JOBS, WORKLOADS, PODS)
 """In the order in which they are listed. Jobs come before their children: a child that a job's
 status speaks of is then always in the list that follows, and never taken for lost."""
 
@@ -82,16 +86,19 @@ async def list_all(
 ) -> None:
     """Bring the store up to date with what is there, in some namespaces or all. Raises ApiError.
 
-    Kueue's kinds may not be installed yet: then there are none.
+    Kueue's kinds, and that of NodeHealths, may not be installed yet: then there are none.
     """
     for kind in filter(kinds.__contains__, KINDS):
         try:
             items, version = await _list(client, kind, namespaces)
         except NotFound:
             log.warning(
-                "%s.%s is not installed: jobs wait until it is",
+                "%s.%s is not installed: %s",
                 kind.resource.plural,
                 kind.resource.group,
+                "nodes that fail jobs are not remembered"
+                if kind is NODE_HEALTHS
+                else "jobs wait until it is",
             )
             continue
         kind.take_list(store, items, version)

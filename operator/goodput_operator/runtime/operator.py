@@ -8,6 +8,7 @@ from typing import Any
 
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.config import Config
+from goodput_operator.domain import penalty
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import JobKey
 from goodput_operator.domain.quota import held_seconds
@@ -20,6 +21,7 @@ from goodput_operator.runtime.executor import Executor
 from goodput_operator.runtime.foreign_watch import list_foreign, watch_foreign
 from goodput_operator.runtime.kinds import Kind, list_all
 from goodput_operator.runtime.leases import poll_leases
+from goodput_operator.runtime.penalties import keep_penalties
 from goodput_operator.runtime.queue import WorkQueue
 from goodput_operator.runtime.relist import Relister
 from goodput_operator.runtime.store import Store
@@ -38,13 +40,14 @@ class Operator:
     ) -> None:
         self.config = config
         self.queue: WorkQueue[JobKey] = WorkQueue(time.monotonic)
-        self.store = Store(self.queue.add)
+        self.store = Store(self.queue.add, bad_node_conditions=config.bad_node_conditions)
         self.metrics = Metrics(
             self.store.all_jobs,
             lambda: self.queue.depth,
             lambda: self.queue.overdue,
             self._silence,
             self._held_quota,
+            self._penalties,
         )
         self.relister = Relister(self._list, self._look_at_all, config.relist_seconds)
         self.progress: ProgressTarget | None = None
@@ -98,6 +101,12 @@ class Operator:
                 if seconds is not None:
                     yield job.key, seconds
 
+    def _penalties(self) -> dict[str, float]:
+        """Scores of the nodes that have failed jobs."""
+        snapshot = self.store.snapshot()
+        health = snapshot.health.values()
+        return penalty.scores(health, snapshot.nodes, time.time(), self.config.policy())
+
     async def connect(self) -> None:
         """Make the client, once."""
         if self._client is None:
@@ -131,6 +140,10 @@ class Operator:
             group.create_task(self._worker.run(), name="worker")
             group.create_task(keep_active(self.client, self.store), name="admission-checks")
             group.create_task(self.relister.run(), name="relist")
+            group.create_task(
+                keep_penalties(self.client, self.store, policy, self.config.relist_seconds),
+                name="node-health",
+            )
             timeout, interval = self.config.lease_timeout_seconds, self.config.lease_poll_seconds
             if timeout is not None:
                 group.create_task(

@@ -5,15 +5,17 @@ writes, so that a decision reads what the one before it wrote.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Phase
+from goodput_operator.domain.migration import waits_for_room
 from goodput_operator.domain.model import (
     ClaimView,
     JobKey,
     JobView,
+    NodeHealthView,
     NodeView,
     PodView,
     Refusal,
@@ -25,6 +27,7 @@ from goodput_operator.observe.claim import parse_claim, parse_volume
 from goodput_operator.observe.flavor import FlavorView, parse_flavor
 from goodput_operator.observe.job import parse_job
 from goodput_operator.observe.node import parse_node
+from goodput_operator.observe.node_health import parse_node_health
 from goodput_operator.observe.pod import parse_pod
 from goodput_operator.observe.raw import text
 from goodput_operator.observe.workload import parse_workload
@@ -37,6 +40,8 @@ Raw = Mapping[str, Any]
 
 ROOM_DELAY = 0.2
 """Seconds for which changes of free room are gathered before waiting jobs are looked at."""
+STAY_DELAY = 2.0
+"""The same for jobs that run meanwhile, on nodes that they should leave: theirs is no hurry."""
 _AT_REST = (Phase.COMPLETE, Phase.FAILED, Phase.SUSPENDED)
 
 
@@ -49,13 +54,21 @@ class Wake(Protocol):
 class Store:
     """Views by kind. ``put_…`` takes an object as it is now, ``drop_…`` one that was deleted."""
 
-    def __init__(self, wake: Wake, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        wake: Wake,
+        clock: Callable[[], float] = time.time,
+        bad_node_conditions: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """``bad_node_conditions``: types and statuses with which no rank may be on a node."""
         self._wake = wake
         self._clock = clock
+        self._bad_node_conditions = bad_node_conditions
         self.jobs: Table[JobView] = Table()
         self.workloads: Table[Raw] = Table()
         self.pods: Table[PodView | None] = Table()
         self.nodes: Table[NodeView] = Table()
+        self.health: Table[NodeHealthView] = Table()
         self.flavors: Table[FlavorView] = Table()
         self.checks: Table[Raw] = Table()
         self.claims: Table[ClaimView] = Table()
@@ -70,6 +83,7 @@ class Store:
         self._pods: dict[JobKey, dict[str, PodView]] = {}
         self._pods_by_uid: dict[str, PodView] = {}
         self._nodes = Nodes()
+        self._health: dict[str, NodeHealthView] = {}
         self._flavors: dict[str, FlavorView] = {}
         self._our_checks: frozenset[str] = frozenset()
         self._claims: dict[tuple[str, str], ClaimView] = {}
@@ -89,6 +103,7 @@ class Store:
             errors=self._errors,
             claims=self._claims,
             volumes=self._volumes,
+            health=self._health,
         )
 
     def job(self, key: JobKey) -> JobView | None:
@@ -241,7 +256,7 @@ class Store:
         identity = Identity.of(raw)
         if not self.nodes.accepts(identity):
             return
-        view = parse_node(raw)
+        view = parse_node(raw, self._bad_node_conditions)
         self.nodes.put(identity, view)
         if self._nodes.put(view, self._clock()):
             self._wake_placed_on({view.name})
@@ -253,6 +268,21 @@ class Store:
         if view is not None:
             self._nodes.drop(view.name)
             self._wake_placed_on({view.name})
+            self._wake_waiting()
+
+    def put_health(self, raw: Raw) -> None:
+        """A NodeHealth: of concern to the next placements alone, so it wakes nobody."""
+        identity = Identity.of(raw)
+        if self.health.accepts(identity):
+            view = parse_node_health(raw)
+            self.health.put(identity, view)
+            self._health[view.name] = view
+
+    def drop_health(self, identity: Identity) -> None:
+        """A NodeHealth is gone: its node is as good as any other."""
+        view = self.health.drop(identity)
+        if view is not None:
+            del self._health[view.name]
             self._wake_waiting()
 
     @property
@@ -376,12 +406,17 @@ class Store:
                 self._wake(key)
 
     def _wake_waiting(self, namespace: str | None = None) -> None:
-        """Jobs, of one namespace or all, that may be waiting for room or for pods to be gone."""
+        """Jobs, of one namespace or all, that may be waiting for room or for pods to be gone.
+
+        Those that run on nodes which they should leave wait for room as well.
+        """
         for key, job in self._jobs.items():
             if namespace not in (None, key.namespace):
                 continue
             if job.status.placement is None and job.status.phase not in _AT_REST:
                 self._wake(key, ROOM_DELAY)
+            elif job.status.placement is not None and waits_for_room(job.status):
+                self._wake(key, STAY_DELAY)
 
 
 __all__ = ["Identity", "Name", "Store", "Wake"]

@@ -61,6 +61,11 @@ def lose_a_node(tenant: Tenant, job: str) -> None:
     tenant.sandbox.simulated.kill(str(tenant.pods(job)[0]["spec"]["nodeName"]))
 
 
+def cordon(tenant: Tenant, job: str) -> None:
+    """A node of the gang is to be freed; the job has nothing to save."""
+    tenant.sandbox.kubectl("cordon", str(tenant.pods(job)[0]["spec"]["nodeName"]))
+
+
 def be_preempted(tenant: Tenant, job: str) -> None:
     """Somebody more important takes the quota for a while: a Workload that nobody reconciles."""
     container = {
@@ -121,6 +126,7 @@ def lose_a_node_and_get_another(tenant: Tenant, job: str) -> None:
 S = "apply trainingjobs/status"
 W = "update workloads/status"
 PLACED = ("create services 1", "create pods 2")
+BLAMED = ("create nodehealths 1", "update nodehealths/status 1")
 STORIES = [
     Story(
         *("start", 2, nothing, submit, "Running", 1, 2),
@@ -128,7 +134,11 @@ STORIES = [
     ),
     Story(
         *("node loss", 3, running, lose_a_node, "Running", 2, 2),
-        ("delete pods 2", *PLACED, f"{S} 5", f"{W} 2", "create events 3"),
+        ("delete pods 2", *PLACED, *BLAMED, f"{S} 6", f"{W} 2", "create events 3"),
+    ),
+    Story(
+        *("cordon", 3, running, cordon, "Running", 2, 2),
+        ("delete pods 2", *PLACED, f"{S} 7", f"{W} 2", "create events 4"),
     ),
     Story(
         *("preemption", 2, running, be_preempted, "Running", 2, 2),
@@ -148,7 +158,10 @@ STORIES = [
     ),
     Story(
         *("no room", 2, running, lose_a_node_and_get_another, "Running", 2, 2),
-        ("delete pods 2", "patch workloads 2", *PLACED, f"{S} 10", f"{W} 2", "create events 5"),
+        (
+            *("delete pods 2", "patch workloads 2", *PLACED, *BLAMED),
+            *(f"{S} 11", f"{W} 2", "create events 5"),
+        ),
     ),
 ]
 """How many statuses are written depends on how much is seen at once; the rest is exact."""

@@ -49,6 +49,28 @@ def test_writing_twice_gives_the_same_file(tmp_path: Path) -> None:
     assert yaml.safe_load(first) == crd.training_job_crd()
 
 
+def test_a_node_health_is_cluster_wide_and_tells_an_administrator_what_to_know() -> None:
+    made = crd.node_health_crd()
+    spec, version = made["spec"], made["spec"]["versions"][0]
+    assert made["metadata"]["name"] == "nodehealths.goodput.dev"
+    assert (spec["scope"], spec["names"]["shortNames"]) == ("Cluster", ["nh"])
+    assert [each["name"] for each in version["additionalPrinterColumns"]] == [
+        "Score",
+        "Failures",
+        "Last",
+        "Kind",
+        "Avoided",
+        "Job",
+        "Message",
+        "Age",
+    ]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    for _, schema in nodes(status):
+        assert "$ref" not in schema
+        assert "anyOf" not in schema
+        assert "default" not in schema
+
+
 @pytest.mark.parametrize("content", [None, "stale"])
 def test_check_fails_on_a_difference(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -55,6 +55,16 @@ class Cluster(RuleBasedStateMachine):
         else:
             self.world.lose(name)
 
+    @rule(name=st.sampled_from(NODES), cordoned=st.booleans())
+    def cordon(self, name: str, cordoned: bool) -> None:
+        if name in self.world.nodes:
+            self.world.cordon(name, cordoned=cordoned)
+
+    @rule(name=st.sampled_from(NODES), condition=st.sampled_from([None, "GPUMissing"]))
+    def sicken(self, name: str, condition: str | None) -> None:
+        if name in self.world.nodes:
+            self.world.sicken(name, condition)
+
     @rule(name=st.sampled_from(NODES))
     def delete_node(self, name: str) -> None:
         self.world.nodes.pop(name, None)

@@ -14,11 +14,13 @@ from goodput_operator.api.status import DurableCheckpoint, Progress, TrainingJob
 from goodput_operator.api.times import format_micro_time
 from goodput_operator.domain import plan as p
 from goodput_operator.domain.model import (
+    BadCondition,
     CheckState,
     ClaimView,
     ContainerExit,
     JobKey,
     JobView,
+    NodeHealthView,
     NodeView,
     PodSetAssignment,
     PodView,
@@ -58,6 +60,7 @@ def node(name: str, gpus: int = 1, **fields: Any) -> NodeView:
         "ready_since": 0.0,
         "ready_message": "",
         "heartbeat_at": None,
+        "uid": f"uid-{name}",
         "allocatable": Resources.parse({GPU: gpus, "pods": 110, "cpu": "64", "memory": "1Ti"}),
     }
     return NodeView(name=name, **{**values, **fields})
@@ -78,6 +81,7 @@ class World:
     foreign: dict[str, Resources] = field(default_factory=dict)
     claims: dict[tuple[str, str], ClaimView] = field(default_factory=dict)
     volumes: dict[str, VolumeView] = field(default_factory=dict)
+    health: dict[str, NodeHealthView] = field(default_factory=dict)
     events: list[tuple[JobKey, p.JobEvent]] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     writes: list[str] = field(default_factory=list)
@@ -126,6 +130,20 @@ class World:
 
     def lose(self, name: str) -> None:
         self.nodes[name] = replace(self.nodes[name], ready=False, ready_since=self.now)
+
+    def cordon(self, *names: str, cordoned: bool = True) -> None:
+        for name in names:
+            self.nodes[name] = replace(self.nodes[name], unschedulable=cordoned)
+
+    def sicken(self, name: str, condition: str | None = "GPUMissing") -> None:
+        """Give a node a bad condition, or take it away."""
+        bad = BadCondition(condition, "it is broken") if condition else None
+        self.nodes[name] = replace(self.nodes[name], bad=bad)
+
+    def evict_pod(self, name: str) -> None:
+        """By the Eviction API."""
+        pod = self.pods[name]
+        self._set_pod(replace(pod, disruption="EvictionByEvictionAPI", deleting=True))
 
     def exit(self, name: str, code: int, message: str = "") -> None:
         done = ContainerExit("main", code, "Error" if code else "Completed", message, self.now)
@@ -213,6 +231,7 @@ class World:
             claims=self.claims,
             volumes=self.volumes,
             errors=self.errors,
+            health=self.health,
         )
 
     def play(self) -> None:
@@ -296,6 +315,8 @@ class World:
                 self._next()
             case p.EnsureService():
                 pass
+            case p.SetNodeHealth():
+                self._set_health(action)
             case _:
                 self._workload_status(action)
 
@@ -316,6 +337,13 @@ class World:
             case p.FinishWorkload(name, version, _, message):
                 finished = WorkloadCondition(True, "Succeeded", message, self.now)
                 self._put(replace(self._guarded(name, version), finished=finished))
+
+    def _set_health(self, action: p.SetNodeHealth) -> None:
+        known = self.health.get(action.node)
+        assert (known.resource_version if known else None) == action.resource_version
+        self.health[action.node] = NodeHealthView(
+            action.node, f"uid-nh-{action.node}", self._next(), action.status
+        )
 
     def _delete_pod(self, action: p.DeletePod) -> None:
         pod = self.pods.get(action.name)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from goodput_operator.domain.model import Taint
+from goodput_operator.domain.model import BadCondition, Taint
 from goodput_operator.domain.resources import Resources
 from goodput_operator.observe.node import parse_node
 
@@ -81,3 +81,48 @@ def test_wrong_types_read_as_empty(raw: dict[str, Any]) -> None:
     view = parse_node(raw)
     assert (view.name, view.ready, view.taints) == ("", False, ())
     assert view.allocatable.is_zero
+
+
+BAD = (("KernelDeadlock", "True"), ("AcceleratedHardwareReady", "False"))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], None),
+        ([{"type": "KernelDeadlock", "status": "False", "message": "no deadlock"}], None),
+        ([{"type": "KernelDeadlock", "status": "Unknown"}], None),
+        ([{"type": "AcceleratedHardwareReady", "status": "True"}], None),
+        ([{"type": "GPUMissing", "status": "True"}], None),
+        (
+            [{"type": "KernelDeadlock", "status": "True", "message": "stuck"}],
+            BadCondition("KernelDeadlock", "stuck"),
+        ),
+        (
+            [
+                {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaXID79"},
+                {"type": "KernelDeadlock", "status": "True", "reason": "DockerHung"},
+            ],
+            BadCondition("KernelDeadlock", "DockerHung"),
+        ),
+        (
+            [{"type": "AcceleratedHardwareReady", "status": "False", "message": "x" * 999}],
+            BadCondition("AcceleratedHardwareReady", "x" * 200),
+        ),
+        ([None, 3, {"status": "True"}], None),
+    ],
+)
+def test_the_conditions_that_make_a_node_unfit(conditions: list[Any], expected: Any) -> None:
+    raw = node()
+    raw["status"]["conditions"] += conditions
+    assert parse_node(raw, BAD).bad == expected
+    assert parse_node(raw).bad is None
+
+
+def test_reads_what_tells_a_node_from_its_successor() -> None:
+    raw = node()
+    raw["metadata"]["uid"] = "u1"
+    raw["status"]["nodeInfo"] = {"systemUUID": "m1"}
+    view = parse_node(raw)
+    assert (view.uid, view.system_uuid) == ("u1", "m1")
+    assert (parse_node(node()).uid, parse_node(node()).system_uuid) == ("", "")

@@ -136,6 +136,8 @@ class NodeConstraints:
             return LATE
         if node.deleting:
             return BEING_DELETED
+        if node.bad is not None:
+            return f"node(s) had the condition {node.bad.type}"
         if node.unschedulable and not self._tolerates(_UNSCHEDULABLE):
             return UNSCHEDULABLE
         for taint in node.taints:

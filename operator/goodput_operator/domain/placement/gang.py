@@ -16,6 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from goodput_operator import constants as c
 from goodput_operator.domain.model import NodeView
@@ -36,7 +37,10 @@ from goodput_operator.domain.resources import Resources, format_quantity
 RACK_LABELS = (c.LABEL_RACK, "topology.kubernetes.io/rack")
 """The first that a node has names its rack. Nodes without one are taken for neighbours."""
 
-EXCLUDED = "node(s) on which a rank could not bind"
+USED_LAST, AVOIDED = 1, 2
+"""Levels of nodes that get ranks only when the others have no room."""
+EXCLUDED = "node(s) left out for this job for now"
+SHUNNED = "node(s) avoided for now since they keep failing jobs"
 MAX_REASONS = 10
 """A message names at most so many reasons; taints alone can differ on every node."""
 
@@ -79,13 +83,15 @@ def plan_gang(
     nodes: Mapping[str, NodeView],
     free: Mapping[str, Resources],
     excluded: Collection[str] = (),
+    last: Mapping[str, int] | None = None,
 ) -> Placed | NoPlace:
     """Place all ranks of all groups on nodes that match and have room, or say why not.
 
     ``free`` is what is left on each node (``ledger.free_resources``); a node missing from it has
-    nothing. Nodes in ``excluded`` get no rank.
+    nothing. Nodes in ``excluded`` get no rank. Those in ``last`` get one only when the gang has no
+    place on the others, those with a higher number after those with a lower (from 1 on).
     """
-    table = _Table(groups, nodes, free, frozenset(excluded))
+    table = _Table(groups, nodes, free, frozenset(excluded), last or {})
     packing = _solve(table)
     if not packing.complete:
         return _no_place(table, packing)
@@ -101,7 +107,9 @@ class _Table:
         nodes: Mapping[str, NodeView],
         free: Mapping[str, Resources],
         excluded: Collection[str],
+        last: Mapping[str, int],
     ) -> None:
+        self.last = last
         self.groups = groups
         self.nodes = nodes
         self.free = free
@@ -119,7 +127,7 @@ class _Table:
         """Why a rank of the group can't be on the node, whatever room it has."""
         reason = group.constraints.mismatch(node)
         if reason is None and node.name in self.excluded:
-            return EXCLUDED
+            return SHUNNED if self.last.get(node.name) == AVOIDED else EXCLUDED
         return reason
 
     def room(self, node: str) -> Vector:
@@ -217,11 +225,24 @@ def _may_fit(slots: Sequence[Slot], demands: Sequence[Demand]) -> bool:
 
 
 def _tiers(table: _Table) -> Iterator[list[Slot]]:
-    """First without the nodes whose accelerators would lie idle, then with them."""
-    plain = [slot for slot in table.slots if not table.strands_accelerators(slot)]
-    if plain and len(plain) < len(table.slots):
-        yield plain
-    yield table.slots
+    """Nodes to try, more and more of them; the last tier has all.
+
+    First without nodes that have failed of late, then with these, then with nodes whose
+    accelerators would lie idle, and last with those that are avoided.
+    """
+    slots, last = table.slots, table.last
+    idle = {slot.name for slot in slots if table.strands_accelerators(slot)}
+    tiers: list[list[Slot]] = []
+    for strands, level in product((False, True), (0, USED_LAST)):
+        tier = [
+            slot
+            for slot in slots
+            if last.get(slot.name, 0) <= level and (strands or slot.name not in idle)
+        ]
+        if len(tier) < len(slots) and tier not in tiers and _may_fit(tier, table.demands):
+            tiers.append(tier)
+    yield from tiers
+    yield slots
 
 
 def _groupings(slots: Sequence[Slot], demands: Sequence[Demand]) -> Iterator[list[Rack]]:

@@ -205,7 +205,7 @@ class TestNoPlace:
         found = place([group("worker", 1, 1)], gpus(a=1, b=8), excluded=("a", "gone"))
         assert nodes_of(found) == ("b",)
         refused = self.refused(place([group("worker", 1, 1)], gpus(a=1), excluded=("a",)))
-        assert refused.message.endswith(": 1 node(s) on which a rank could not bind")
+        assert refused.message.endswith(": 1 node(s) left out for this job for now")
 
     def test_without_nodes(self) -> None:
         found = self.refused(place([group("worker", 1, 1)], {}))

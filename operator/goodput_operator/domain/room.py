@@ -1,34 +1,42 @@
-"""Finds places for a job's ranks: all of them, or those that were lost, on what is free now."""
+"""Where a job's ranks could go now: all of them, or those that were lost."""
 
 from collections.abc import Mapping, Set
 
 from goodput_operator.api.spec import Role
-from goodput_operator.domain import volumes
+from goodput_operator.domain import trust, volumes
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodSetAssignment
 from goodput_operator.domain.placement.constraints import NodeConstraints
-from goodput_operator.domain.placement.gang import NoPlace, Placed, RankGroup, plan_gang
+from goodput_operator.domain.placement.gang import AVOIDED, NoPlace, Placed, RankGroup, plan_gang
 from goodput_operator.domain.placement.ledger import free_resources
 from goodput_operator.domain.resources import pod_requests
 
 
-def find_place(context: Context) -> Placed | NoPlace:
-    """A placement for the gang within what Kueue has assigned."""
+def find_place(context: Context, use_avoided: bool = True) -> Placed | NoPlace:
+    """A placement for the gang within what Kueue has assigned, on what is free now.
+
+    Without ``use_avoided``, nodes that keep failing jobs are left out.
+    """
+    shunned: Set[str] = frozenset()
+    if not use_avoided:
+        shunned = {name for name, level in trust.levels(context).items() if level >= AVOIDED}
     counts = {role.name: role.replicas for role in context.spec.roles}
-    outcome = find_room(context, counts)
+    outcome = find_room(context, counts, shunned=shunned)
     return volumes.check_spread(context, outcome) if isinstance(outcome, Placed) else outcome
 
 
 def find_room(
     context: Context,
     counts: Mapping[str, int],
+    *,
     leaving: Set[str] = frozenset(),
-    avoided: Set[str] = frozenset(),
+    shunned: Set[str] = frozenset(),
 ) -> Placed | NoPlace:
     """Room for so many ranks of each role, all or none, within what Kueue has assigned.
 
-    The pods ``leaving``, by UID, count as gone, and the nodes ``avoided`` are left out, with those
-    that are excluded for this job. Claims that one node alone can mount are not looked at.
+    The pods ``leaving``, by UID, count as gone, and the nodes ``shunned`` are left out, with those
+    that are excluded for this job. Nodes that have failed jobs of late come last. Claims that one
+    node alone can mount are not looked at.
     """
     workload = context.workload
     assigned: Mapping[str, PodSetAssignment] = (
@@ -43,7 +51,8 @@ def find_room(
         if counts.get(role.name)
     )
     free = free_resources(context.snapshot, context.job.key, leaving)
-    return plan_gang(groups, context.snapshot.nodes, free, {*context.excluded_nodes, *avoided})
+    left_out = {*context.excluded_nodes, *shunned}
+    return plan_gang(groups, context.snapshot.nodes, free, left_out, trust.levels(context))
 
 
 def rank_group(
