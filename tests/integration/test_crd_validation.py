@@ -503,6 +503,8 @@ def test_defaults_are_applied_and_unknown_fields_of_the_template_kept(clean: Kub
         "restartScope": "Gang",
         "maxCrashRestarts": 3,
         "crashBackoff": {"baseSeconds": 10, "maxSeconds": 300},
+        "forgiveAfterSeconds": 21600,
+        "rules": [],
     }
 
 

@@ -44,7 +44,7 @@ def test_case_19_a_lost_node_costs_its_rank_and_no_other(running: tuple[Tenant, 
     }
     assert {cause: n for cause, n in status["restarts"].items() if n} == {"infrastructure": 1}
     assert len(status["replacements"]) == 1
-    assert tenant.used_gpus() == 3
+    tenant.eventually(lambda: tenant.used_gpus() == 3, "the quota held throughout")
 
 
 def test_case_19_a_deleted_pod_is_replaced_alone(running: tuple[Tenant, str]) -> None:

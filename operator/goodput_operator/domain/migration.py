@@ -20,7 +20,7 @@ from goodput_operator.api.times import format_micro_time, format_time, parse_tim
 from goodput_operator.domain import conditions, restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended
-from goodput_operator.domain.health import Leaving, checkpoint_request, find_leaving
+from goodput_operator.domain.health import Leaving, find_leaving
 from goodput_operator.domain.placement.gang import Placed
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.room import find_place
@@ -158,13 +158,11 @@ def _can_save(context: Context) -> bool:
 def _saved(context: Context, move: Move) -> bool:
     """Whether the live attempt has reported a durable checkpoint since it was asked for one."""
     checkpoint, placement = context.status.checkpoint, context.placement
-    asked = checkpoint_request(context.status)
     return (
         checkpoint is not None
         and placement is not None
-        and asked is not None
         and checkpoint.attempt == placement.attempt
-        and parse_time(checkpoint.saved_at) >= asked
+        and parse_time(checkpoint.saved_at) >= parse_time(move.since)
     )
 
 

@@ -77,6 +77,20 @@ def test_a_cordoned_node_is_left_after_a_checkpoint_and_nothing_is_counted() -> 
     assert checkpoint_request(status) is None
 
 
+def test_a_checkpoint_of_the_same_second_but_before_the_request_is_not_the_last_one() -> None:
+    world, key = world_of("n1", "n2", "n3")
+    world.now += 0.2
+    world.report(key, step=120, durable=110)
+    world.now += 0.3
+    world.cordon(host(world, key))
+    world.run(key)
+    assert (world.job(key).attempt, how(world, key)) == (1, ("True", "NodeCordoned"))
+    world.now += 0.1
+    world.report(key, step=125, durable=125)
+    world.run(key)
+    assert (world.job(key).attempt, world.job(key).placement.resume_step) == (2, 125)
+
+
 def test_the_ranks_that_leave_keep_their_own_grace() -> None:
     world, key = world_of("n1", "n2", "n3")
     world.cordon(host(world, key))
