@@ -12,7 +12,9 @@ from typing import Any
 from aiohttp import web
 
 from goodput_operator import constants as c
-from goodput_operator.domain.model import JobKey
+from goodput_operator.domain.health import checkpoint_request
+from goodput_operator.domain.interval import published
+from goodput_operator.domain.model import JobKey, JobView
 from goodput_operator.kube.errors import ApiError
 from goodput_operator.progress import certificates
 from goodput_operator.progress.auth import Authenticator, Sender, authorise
@@ -213,7 +215,19 @@ class ProgressServer:
         report = parse_report(await _body(request))
         check_sender(report, sender)
         durable = await self._recorder.record(sender.job, report)
-        return web.json_response({"durableStep": durable})
+        return web.json_response(answer(self._store.job(key) or sender.job, durable))
+
+
+def answer(job: JobView, durable: int | None) -> dict[str, Any]:
+    """What a rank is told: what is recorded, how often to save, and whether to save now."""
+    told: dict[str, Any] = {"durableStep": durable}
+    interval = published(job)
+    if interval is not None:
+        told["checkpointIntervalSeconds"] = interval
+    request = checkpoint_request(job.status)
+    if request is not None:
+        told["checkpointRequest"] = request
+    return told
 
 
 def _tell_gap(before: Trust | None, trust: Trust) -> None:

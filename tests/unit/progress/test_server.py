@@ -3,13 +3,21 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from goodput_operator.progress.server import MAX_BODY_BYTES, ProgressConfig, ProgressServer
+from goodput_operator.api.spec import Checkpoint
+from goodput_operator.api.status import Move
+from goodput_operator.progress.server import (
+    MAX_BODY_BYTES,
+    ProgressConfig,
+    ProgressServer,
+    answer,
+)
 from goodput_operator.worker.goodput_worker import Worker
 from tests.unit.progress.fakes import KEY, FakeClient, FakeStore, job, pod
 
@@ -58,6 +66,19 @@ async def world() -> AsyncIterator[World]:
     await world.server.start()
     yield world
     await world.server.stop()
+
+
+def test_the_answer_says_how_often_to_save_and_whether_to_save_now() -> None:
+    assert answer(job(), 5) == {"durableStep": 5}
+    found = job()
+    assert found.spec is not None
+    checkpoint = Checkpoint(uri="gs://bucket/runs", interval_seconds=90)
+    saves = replace(found, spec=found.spec.model_copy(update={"checkpoint": checkpoint}))
+    assert answer(saves, None) == {"durableStep": None, "checkpointIntervalSeconds": 90.0}
+    now = "2026-01-31T08:00:00.500000Z"
+    move = Move(reason="NodeCordoned", message="", nodes=("n1",), since=now, deadline=now)
+    asked = replace(saves, status=saves.status.model_copy(update={"move": move}))
+    assert answer(asked, 7)["checkpointRequest"] == 1769846400
 
 
 async def test_report_is_answered_with_the_durable_step(world: World) -> None:
