@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,12 @@ COMPLETE = {"sandbox.goodput.dev/complete-after": "1s"}
 CRASH = {"sandbox.goodput.dev/fail-exit-code": "3", "sandbox.goodput.dev/fail-after": "1s"}
 """Annotations that script a simulated pod."""
 Manifest = dict[str, Any]
+
+
+def sandbox_name() -> str:
+    """Name of this process's sandbox: those of a parallel run have one each."""
+    base = os.environ.get("GOODPUT_TEST_SANDBOX", "tests")
+    return base + os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
 
 
 class Kubectl:

@@ -14,7 +14,7 @@ from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.options import SandboxOptions
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.api import api_of
-from tests.integration.cluster import Kubectl, Tenant
+from tests.integration.cluster import Kubectl, Tenant, sandbox_name
 from tests.integration.record import Record
 from tests.integration.transitions import allowed
 
@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     """The cluster of this test run; taken down also if the run is killed."""
-    cluster = Sandbox(os.environ.get("GOODPUT_TEST_SANDBOX", "tests"))
+    cluster = Sandbox(sandbox_name())
     cluster.up(SandboxOptions(), owner_pid=os.getpid())
     yield cluster
     api_of(cluster).close()

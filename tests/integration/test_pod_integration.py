@@ -20,7 +20,7 @@ from goodput_sandbox.operator_process import start_operator, stop_operator
 from goodput_sandbox.options import REPOSITORY, SandboxOptions
 from goodput_sandbox.sandbox import Sandbox
 from tests.integration.api import api_of
-from tests.integration.cluster import COMPLETE, NO_RESTARTS, Tenant, kueue
+from tests.integration.cluster import COMPLETE, NO_RESTARTS, Tenant, kueue, sandbox_name
 from tests.integration.conftest import SHORT
 from tests.integration.record import Record
 from tests.integration.transitions import allowed
@@ -90,7 +90,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Torn down by its watchdog if this process is killed."""
-    sandbox = Sandbox(os.environ.get("GOODPUT_TEST_SANDBOX", "tests") + "pods")
+    sandbox = Sandbox(f"{sandbox_name()}pods")
     options = SandboxOptions(
         kueue_integrations=("batch/job", "pod"), kueue_external_frameworks=(), dns=False
     )
