@@ -30,11 +30,11 @@ from goodput_operator.observe.node import parse_node
 from goodput_operator.observe.node_health import parse_node_health
 from goodput_operator.observe.pod import parse_pod
 from goodput_operator.observe.raw import text
-from goodput_operator.observe.workload import parse_workload
-from goodput_operator.runtime.belonging import job_of, owner, same, without_managed_fields
+from goodput_operator.runtime.belonging import job_of, same, without_managed_fields
 from goodput_operator.runtime.foreign import ForeignUsage, added
 from goodput_operator.runtime.nodes import LeaseSign, Nodes
 from goodput_operator.runtime.table import Identity, Name, Table
+from goodput_operator.runtime.workloads import Workloads
 
 Raw = Mapping[str, Any]
 
@@ -78,14 +78,11 @@ class Store:
         """Pods that have our labels, and no job of which they are."""
         # The same by the keys that decisions use, kept in step.
         self._jobs: dict[JobKey, JobView] = {}
-        self._raw_workloads: dict[JobKey, dict[str, Raw]] = {}
-        self._workloads: dict[JobKey, tuple[WorkloadView, ...]] = {}
+        self._workloads = Workloads()
         self._pods: dict[JobKey, dict[str, PodView]] = {}
         self._pods_by_uid: dict[str, PodView] = {}
         self._nodes = Nodes()
         self._health: dict[str, NodeHealthView] = {}
-        self._flavors: dict[str, FlavorView] = {}
-        self._our_checks: frozenset[str] = frozenset()
         self._claims: dict[tuple[str, str], ClaimView] = {}
         self._volumes: dict[str, VolumeView] = {}
         self._errors: dict[JobKey, Refusal] = {}
@@ -96,7 +93,7 @@ class Store:
         """Everything a decision may look at; shared, not copied: decide before the next await."""
         return Snapshot(
             jobs=self._jobs,
-            workloads=self._workloads,
+            workloads=self._workloads.by_job,
             pods={key: tuple(mine.values()) for key, mine in self._pods.items()},
             nodes=self._nodes.by_name,
             foreign_usage=added(self.foreign.by_node, self.disowned.by_node),
@@ -120,11 +117,12 @@ class Store:
 
     def workload(self, key: JobKey, name: str) -> WorkloadView | None:
         """A Workload of a job."""
-        return next((each for each in self._workloads.get(key, ()) if each.name == name), None)
+        mine = self._workloads.by_job.get(key, ())
+        return next((each for each in mine if each.name == name), None)
 
     def our_checks(self) -> list[Raw]:
         """The AdmissionChecks that this operator answers."""
-        found = (self.checks.get(Name("", name)) for name in sorted(self._our_checks))
+        found = (self.checks.get(Name("", name)) for name in sorted(self._workloads.our_checks))
         return [raw for raw in found if raw is not None]
 
     def error(self, key: JobKey) -> Refusal | None:
@@ -161,47 +159,48 @@ class Store:
             self._errors.pop(key, None)
             self._wake_waiting()
 
-    # Workloads
+    # Workloads, and Kueue's ResourceFlavors and AdmissionChecks
 
     def put_workload(self, raw: Raw) -> None:
         """A Workload; one that no TrainingJob owns, or no longer does, is nobody's."""
-        identity, key = Identity.of(raw), owner(raw)
-        if not self.workloads.accepts(identity):
-            return
-        slim = without_managed_fields(raw)
-        before = self.workloads.put(identity, slim)
-        if before is not None and owner(before) != key:
-            self._forget_workload(before)
-        if key is not None:
-            self._raw_workloads.setdefault(key, {})[identity.name.name] = slim
-            self._parse_workloads(key)
+        identity = Identity.of(raw)
+        if self.workloads.accepts(identity):
+            slim = without_managed_fields(raw)
+            before = self.workloads.put(identity, slim)
+            self._wake_all(self._workloads.put(slim, before))
 
     def drop_workload(self, identity: Identity) -> None:
         """A Workload is gone."""
         raw = self.workloads.drop(identity)
         if raw is not None:
-            self._forget_workload(raw)
+            self._wake_all(self._workloads.drop(raw))
 
-    def _forget_workload(self, raw: Raw) -> None:
-        key = owner(raw)
-        if key is not None:
-            del self._raw_workloads[key][text(raw, "metadata", "name")]
-            self._parse_workloads(key)
+    def put_flavor(self, raw: Raw) -> None:
+        """A ResourceFlavor."""
+        identity = Identity.of(raw)
+        if self.flavors.accepts(identity):
+            view = parse_flavor(raw)
+            self.flavors.put(identity, view)
+            self._wake_all(self._workloads.put_flavor(view))
 
-    def _parse_workloads(self, key: JobKey) -> None:
-        before = self._workloads.pop(key, ())
-        mine = self._raw_workloads.get(key, {})
-        after = tuple(parse_workload(raw, self._flavors, self._our_checks) for raw in mine.values())
-        if after:
-            self._workloads[key] = after
-        else:
-            self._raw_workloads.pop(key, None)
-        if len(before) != len(after) or not all(map(same, before, after)):
-            self._wake(key)
+    def drop_flavor(self, identity: Identity) -> None:
+        """A ResourceFlavor is gone."""
+        view = self.flavors.drop(identity)
+        if view is not None:
+            self._wake_all(self._workloads.drop_flavor(view.name))
 
-    def _parse_all_workloads(self) -> None:
-        for key in list(self._raw_workloads):
-            self._parse_workloads(key)
+    def put_check(self, raw: Raw) -> None:
+        """An AdmissionCheck."""
+        identity = Identity.of(raw)
+        if self.checks.accepts(identity):
+            self.checks.put(identity, raw)
+            ours = text(raw, "spec", "controllerName") == c.CHECK_CONTROLLER
+            self._wake_all(self._workloads.put_check(identity.name.name, ours=ours))
+
+    def drop_check(self, identity: Identity) -> None:
+        """An AdmissionCheck is gone."""
+        if self.checks.drop(identity) is not None:
+            self._wake_all(self._workloads.put_check(identity.name.name, ours=False))
 
     # Pods of TrainingJobs
 
@@ -320,43 +319,6 @@ class Store:
         if self.foreign.remove(raw):
             self._wake_waiting()
 
-    # Kueue's ResourceFlavors and AdmissionChecks
-
-    def put_flavor(self, raw: Raw) -> None:
-        """A ResourceFlavor."""
-        identity = Identity.of(raw)
-        if not self.flavors.accepts(identity):
-            return
-        view = parse_flavor(raw)
-        self._flavors[view.name] = view
-        if self.flavors.put(identity, view) != view:
-            self._parse_all_workloads()
-
-    def drop_flavor(self, identity: Identity) -> None:
-        """A ResourceFlavor is gone."""
-        if self.flavors.drop(identity) is not None:
-            del self._flavors[identity.name.name]
-            self._parse_all_workloads()
-
-    def put_check(self, raw: Raw) -> None:
-        """An AdmissionCheck."""
-        identity = Identity.of(raw)
-        if self.checks.accepts(identity):
-            ours = text(raw, "spec", "controllerName") == c.CHECK_CONTROLLER
-            self.checks.put(identity, raw)
-            name = frozenset({identity.name.name})
-            self._set_checks(self._our_checks | name if ours else self._our_checks - name)
-
-    def drop_check(self, identity: Identity) -> None:
-        """An AdmissionCheck is gone."""
-        if self.checks.drop(identity) is not None:
-            self._set_checks(self._our_checks - {identity.name.name})
-
-    def _set_checks(self, checks: frozenset[str]) -> None:
-        if checks != self._our_checks:
-            self._our_checks = checks
-            self._parse_all_workloads()
-
     # PersistentVolumeClaims and PersistentVolumes
 
     def put_claim(self, raw: Raw) -> None:
@@ -393,6 +355,10 @@ class Store:
             del self._volumes[view.name]
 
     # Whom a change concerns
+
+    def _wake_all(self, keys: Iterable[JobKey]) -> None:
+        for key in keys:
+            self._wake(key)
 
     def _wake_placed_on(self, nodes: Set[str]) -> None:
         """Jobs with a rank there, or that had one in an attempt that may yet be explained by it."""
