@@ -40,8 +40,8 @@ def _goodput(job: JobView, action: CreatePod) -> dict[str, str]:
         "GOODPUT_INCARNATION": str(action.incarnation),
         "GOODPUT_ROLE": action.role,
         "GOODPUT_ROLE_RANK": str(action.rank),
-        "GOODPUT_RANK": str(ranks.world_rank(spec, action.role, action.rank)),
-        "GOODPUT_WORLD_SIZE": str(ranks.world_size(spec)),
+        "GOODPUT_RANK": _world_rank(job, action),
+        "GOODPUT_WORLD_SIZE": str(ranks.world_size(job, action.attempt)),
         "GOODPUT_COORDINATOR": str(ranks.coordinator(job, action.attempt)),
         "GOODPUT_RESUME_STEP": str(_resume_step(job, action.attempt)),
     }
@@ -54,6 +54,10 @@ def _goodput(job: JobView, action: CreatePod) -> dict[str, str]:
     return variables
 
 
+def _world_rank(job: JobView, action: CreatePod) -> str:
+    return str(ranks.world_rank(job, action.attempt, action.role, action.rank))
+
+
 def _resume_step(job: JobView, attempt: int) -> int:
     """Fixed when the attempt was committed, so that all its ranks agree."""
     placement = job.status.placement
@@ -62,10 +66,9 @@ def _resume_step(job: JobView, attempt: int) -> int:
 
 def _pytorch(job: JobView, action: CreatePod) -> Mapping[str, str]:
     """For ``init_process_group`` with one process a pod, and for torchrun with any number."""
-    spec = ranks.spec_of(job)
     master = ranks.coordinator(job, action.attempt)
-    rank = str(ranks.world_rank(spec, action.role, action.rank))
-    world = str(ranks.world_size(spec))
+    rank = _world_rank(job, action)
+    world = str(ranks.world_size(job, action.attempt))
     return {
         "MASTER_ADDR": master.host,
         "MASTER_PORT": str(master.port),
@@ -81,11 +84,10 @@ def _pytorch(job: JobView, action: CreatePod) -> Mapping[str, str]:
 
 
 def _jax(job: JobView, action: CreatePod) -> Mapping[str, str]:
-    spec = ranks.spec_of(job)
     return {
         "JAX_COORDINATOR_ADDRESS": str(ranks.coordinator(job, action.attempt)),
-        "JAX_NUM_PROCESSES": str(ranks.world_size(spec)),
-        "JAX_PROCESS_ID": str(ranks.world_rank(spec, action.role, action.rank)),
+        "JAX_NUM_PROCESSES": str(ranks.world_size(job, action.attempt)),
+        "JAX_PROCESS_ID": _world_rank(job, action),
     }
 
 

@@ -1,6 +1,7 @@
 """Numbers and addresses of a job's ranks.
 
-World ranks count the roles in the order of the spec, and the ranks of each in turn.
+World ranks count the roles in the order of the spec, and the ranks of each in turn: those that the
+attempt has, which may be fewer than the spec asks for.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.spec import Role, TrainingJobSpec
 from goodput_operator.domain.model import JobView
 from goodput_operator.domain.names import host_name, service_name
+from goodput_operator.domain.size import of_attempt
 
 COORDINATOR_PORT_NAME = "coordinator"
 """A port of this name in the first role's template moves the rendezvous there."""
@@ -40,19 +42,20 @@ def role_of(spec: TrainingJobSpec, name: str) -> Role:
     raise ValueError(f"role {name!r} is none of {', '.join(role.name for role in spec.roles)}")
 
 
-def world_size(spec: TrainingJobSpec) -> int:
-    """Number of ranks over all roles."""
-    return sum(role.replicas for role in spec.roles)
+def world_size(job: JobView, attempt: int) -> int:
+    """Number of ranks of an attempt over all roles."""
+    return sum(of_attempt(job, attempt).values())
 
 
-def world_rank(spec: TrainingJobSpec, role: str, rank: int) -> int:
-    """Rank over all roles of a rank within its role."""
-    before = 0
-    for other in spec.roles:
-        if other.name == role:
+def world_rank(job: JobView, attempt: int, role: str, rank: int) -> int:
+    """Rank over all roles of a rank within its role. Raises ValueError when there is no such role,
+    or no readable spec."""
+    before, sizes = 0, of_attempt(job, attempt)
+    for name, count in sizes.items():
+        if name == role:
             return before + rank
-        before += other.replicas
-    raise ValueError(f"role {role!r} is none of {', '.join(r.name for r in spec.roles)}")
+        before += count
+    raise ValueError(f"role {role!r} is none of {', '.join(sizes)}")
 
 
 def host(job: JobView, attempt: int, role: str, rank: int) -> str:
@@ -77,9 +80,9 @@ def coordinator_port(spec: TrainingJobSpec) -> int:
 
 
 def hosts_by_role(job: JobView, attempt: int) -> Iterator[tuple[str, list[str]]]:
-    """Every role with the DNS names of its ranks."""
-    for role in spec_of(job).roles:
-        yield role.name, [host(job, attempt, role.name, rank) for rank in range(role.replicas)]
+    """Every role with the DNS names of its ranks in an attempt."""
+    for role, count in of_attempt(job, attempt).items():
+        yield role, [host(job, attempt, role, rank) for rank in range(count)]
 
 
 def owner_reference(job: JobView) -> dict[str, Any]:

@@ -296,7 +296,8 @@ def _commit(context: Context, placed: Placed) -> Verdict:
         resume_step=checkpoint.step if checkpoint else 0,
         committed_at=format_micro_time(context.now),
     )
-    message = f"attempt {attempt}: {context.replicas} ranks placed on {len(nodes)} nodes"
+    ranks = sum(map(len, placed.nodes_by_role.values()))
+    message = f"attempt {attempt}: {ranks} ranks placed on {len(nodes)} nodes"
     told = c.EventReason.RESTARTING if status.attempts else c.EventReason.GANG_PLACED
     return Verdict(
         Phase.STARTING,

@@ -1,5 +1,6 @@
 """The live attempt: a committed placement, and what its pods and nodes are doing."""
 
+from collections import Counter
 from typing import Any
 
 from goodput_operator import constants as c
@@ -73,13 +74,12 @@ def _unreadable(context: Context) -> Verdict | None:
 
 
 def _succeeded(context: Context) -> Verdict | None:
-    needed = [
-        (role.name, rank) for role in context.completing_roles for rank in range(role.replicas)
-    ]
+    completing = {role.name for role in context.completing_roles}
+    needed = [rank for rank in context.ranks if rank[0] in completing]
     if not context.succeeded.issuperset(needed):
         return None
-    completing = {role.name for role in context.completing_roles}
-    if {rank for rank in context.ranks if rank[0] in completing} != set(needed):
+    count = Counter(role for role, _ in needed)
+    if any(count[role.name] != role.replicas for role in context.completing_roles):
         return None  # The roles have been changed since: what has succeeded is another gang.
     roles = ", ".join(role.name for role in context.completing_roles)
     message = f"all {len(needed)} ranks of role {roles} have succeeded"

@@ -7,7 +7,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.spec import Role, TrainingJobSpec
 from goodput_operator.api.status import Placement, TrainingJobStatus
 from goodput_operator.api.times import parse_time
-from goodput_operator.domain import conditions, names
+from goodput_operator.domain import conditions, names, size
 from goodput_operator.domain.model import JobView, NodeView, PodView, Snapshot, WorkloadView
 from goodput_operator.domain.placement import codec
 from goodput_operator.domain.policy import Policy
@@ -139,10 +139,11 @@ class Context:
         pods = self.snapshot.pods.get(self.job.key, ())
         return 1 + max(self.newest_attempt, *(pod.attempt for pod in pods), 0)
 
-    @property
+    @cached_property
     def replicas(self) -> int:
-        """Size of the gang."""
-        return sum(role.replicas for role in self.spec.roles)
+        """Size of the gang: of the live attempt; as the spec asks when there is none."""
+        attempt = self.placement.attempt if self.placement is not None else 0
+        return sum(size.of_attempt(self.job, attempt).values())
 
     @property
     def completing_roles(self) -> tuple[Role, ...]:

@@ -239,7 +239,7 @@ def authorise(identity: PodIdentity, key: JobKey, store: ProgressStore) -> Sende
         )
     _check_attempt(job, pod)
     try:
-        rank = ranks.world_rank(ranks.spec_of(job), pod.role, pod.rank)
+        rank = ranks.world_rank(job, pod.attempt, pod.role, pod.rank)
     except ValueError as error:
         raise RefusedError(Outcome.UNAVAILABLE, str(error), retry_after=5) from error
     return Sender(job, pod, rank)

@@ -203,6 +203,28 @@ def test_ranks_count_on_over_the_roles(make_job: JobFactory) -> None:
     assert names["GOODPUT_COORDINATOR"].startswith("digits-a1-worker-0.")
 
 
+@pytest.mark.parametrize("framework", ["PyTorch", "JAX", "TensorFlow"])
+def test_ranks_are_told_of_the_gang_that_was_placed(framework: str, make_job: JobFactory) -> None:
+    """Not of what the spec asks for, which may be more, or have been changed since."""
+    roles = [{"name": "worker", "nodes": "0*2"}, {"name": "eval", "nodes": "1"}]
+    placement = {
+        "attempt": 1,
+        "nodes": ["n1", "n2"],
+        "roles": roles,
+        "committedAt": "2026-01-31T08:00:00Z",
+    }
+    job = make_job(status={"placement": placement}, framework=framework)
+    action = CreatePod(attempt=1, role="eval", rank=0, node="n2")
+    names = environment(build_pod(job, action, None, None)["spec"]["containers"][0])
+    assert (names["GOODPUT_RANK"], names["GOODPUT_WORLD_SIZE"]) == ("2", "3")
+    if framework == "PyTorch":
+        assert (names["RANK"], names["WORLD_SIZE"], names["PET_NNODES"]) == ("2", "3", "3")
+    elif framework == "JAX":
+        assert (names["JAX_PROCESS_ID"], names["JAX_NUM_PROCESSES"]) == ("2", "3")
+    else:
+        assert names["TF_CONFIG"].count("digits-a1-worker-") == 2
+
+
 HOST = "digits-a3-worker-0.digits-ranks.team-a.svc"
 
 FRAMEWORKS: dict[str, dict[str, str]] = {

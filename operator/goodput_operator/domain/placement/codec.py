@@ -36,6 +36,11 @@ def decode(placement: Placement) -> dict[str, tuple[str, ...]]:
     return {role.name: _decode_runs(role, placement.nodes) for role in placement.roles}
 
 
+def sizes(placement: Placement) -> dict[str, int]:
+    """Ranks by role. Raises ValueError as ``decode`` does."""
+    return {role: len(nodes) for role, nodes in decode(placement).items()}
+
+
 def succeeded(placement: Placement) -> frozenset[tuple[str, int]]:
     """The ranks that are noted as having succeeded. Raises ValueError if that cannot be read."""
     return frozenset((role.name, rank) for role in placement.roles for rank in _decode_ranges(role))
