@@ -121,6 +121,7 @@ class Config(BaseModel):
     start_seconds: Positive = DEFAULT_POLICY.start_seconds
     placement_tries: int = Field(default=DEFAULT_POLICY.placement_tries, ge=1)
     hold_seconds: Positive = DEFAULT_POLICY.hold_seconds
+    shrink_seconds: NotNegative = DEFAULT_POLICY.shrink_seconds
     exclusion_seconds: Positive = DEFAULT_POLICY.exclusion_seconds
     requeue_base_seconds: Positive = DEFAULT_POLICY.requeue_base_seconds
     requeue_max_seconds: Positive = DEFAULT_POLICY.requeue_max_seconds

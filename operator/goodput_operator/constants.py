@@ -59,6 +59,8 @@ class ConditionType:
     SUSPENDED: Final = "Suspended"
     COMPLETE: Final = "Complete"
     FAILED: Final = "Failed"
+    DEGRADED: Final = "Degraded"
+    """Whether the gang has fewer ranks than the spec asks for. It appears with the first such."""
     MIGRATING: Final = "Migrating"
     """Whether the gang is about to leave nodes. It appears with the first such node."""
 
@@ -95,6 +97,10 @@ class Reason:
     BACKING_OFF: Final = "BackingOff"
     SUSPENDED_BY_USER: Final = "SuspendedByUser"
     EVICTED: Final = "Evicted"
+    # Gangs with fewer ranks than asked for
+    QUOTA_FOR_PART: Final = "QuotaForPart"
+    ROOM_FOR_PART: Final = "RoomForPart"
+    WHOLE_GANG: Final = "WholeGang"
     # Nodes that a gang has to leave
     NODE_CORDONED: Final = "NodeCordoned"
     NODE_UNHEALTHY: Final = "NodeUnhealthy"
@@ -116,6 +122,7 @@ class EventReason:
     QUEUED: Final = "Queued"
     ADMITTED: Final = "Admitted"
     GANG_PLACED: Final = "GangPlaced"
+    DEGRADED: Final = "Degraded"
     GANG_STARTED: Final = "GangStarted"
     NOT_STARTED: Final = "NotStarted"
     NODE_LOST: Final = "NodeLost"

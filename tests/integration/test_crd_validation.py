@@ -119,6 +119,18 @@ def tolerates(**fields: Any) -> Change:
 
 
 REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "more minReplicas than replicas": (
+        put(role, minReplicas=3),
+        ("spec.roles[0].minReplicas", "minReplicas must not be more than replicas"),
+    ),
+    "no rank at least": (
+        put(role, minReplicas=0),
+        ("spec.roles[0].minReplicas", "greater than or equal to 1"),
+    ),
+    "two roles that may be smaller": (
+        lambda job: (put(role, minReplicas=1)(job), second_role(name="eval")(job)),
+        ("spec.roles", "only one role may set minReplicas", "remove it"),
+    ),
     "rule without a mark": (
         tolerates(rules=[{"action": "Fail", "roles": ["worker"], "exitCodes": []}]),
         ("spec.faultTolerance.rules[0]", "exitCodes, signals, reasons or podConditions"),

@@ -86,6 +86,22 @@ def _no_room() -> Told:
     return later(world, key, world.policy.hold_seconds + 1)
 
 
+@story("A node is lost, there is no room for the gang elsewhere, and it has `minReplicas`")
+def _shrinks() -> Told:
+    world, key = running(replicas=4, spare=0, least=2)
+    world.lose(host(world, key))
+    later(world, key, 2)
+    return later(world, key, world.policy.shrink_seconds)
+
+
+@story("There is quota for a part of the gang, and it has `minReplicas`")
+def _admitted_in_part() -> Told:
+    world = World(quota=3)
+    world.add_nodes(*(f"node-{i}" for i in range(4)))
+    key = world.submit(spec=job_spec(replicas=4, least=2))
+    return later(world, key, 0)
+
+
 @story("A rank crashes")
 def _crash() -> Told:
     world, key = running()

@@ -98,11 +98,25 @@ SPEC_RULES: Final = validations(
         ".faultTolerance.rules",
     ),
     rule(
+        "self.roles.filter(r, has(r.minReplicas)).size() <= 1",
+        "only one role may set minReplicas, since Kueue admits one of them in part: remove it "
+        "from the others",
+        ".roles",
+    ),
+    rule(
         "self.framework != 'TensorFlow' || "
         f"self.roles.map(r, r.replicas).sum() <= {MAX_TENSORFLOW_RANKS}",
         f"a TensorFlow job may have at most {MAX_TENSORFLOW_RANKS} ranks: "
         "TF_CONFIG names every rank in every pod",
         ".roles",
+    ),
+)
+
+ROLE_RULES: Final = validations(
+    rule(
+        "!has(self.minReplicas) || self.minReplicas <= self.replicas",
+        "minReplicas must not be more than replicas: lower the one or raise the other",
+        ".minReplicas",
     ),
 )
 

@@ -55,9 +55,21 @@ class PodRetention(StrEnum):
 class Role(ApiModel):
     """A set of identical ranks of the gang."""
 
+    model_config = ConfigDict(json_schema_extra=rules.ROLE_RULES)
+
     name: Annotated[DnsLabel, Field(description="Name of the role, unique within the job.")]
     replicas: int = Field(
         default=1, ge=1, le=MAX_REPLICAS, description="Number of ranks in this role."
+    )
+    min_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_REPLICAS,
+        description=(
+            "When there is no quota or no room for all replicas, the job runs with as many as "
+            "there is room for, but no fewer than this. One role at most may set it. "
+            "All replicas or none when absent."
+        ),
     )
     completes_job: bool = Field(
         default=False,

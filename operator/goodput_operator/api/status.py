@@ -156,6 +156,7 @@ class AttemptRecord(ApiModel):
     wait_seconds: float = Field(
         default=0.0, description="For how long the next attempt was then held back."
     )
+    replicas: int | None = Field(default=None, description="How many ranks it had, of all roles.")
     nodes: tuple[str, ...] = Field(default=(), description="The nodes that it ran on.")
     lost_nodes: tuple[str, ...] = Field(default=(), description="Those of them that were lost.")
     blame: Blame | None = None

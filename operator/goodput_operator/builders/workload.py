@@ -102,6 +102,8 @@ def _pod_set(role: Role) -> dict[str, Any]:
     reduced["restartPolicy"] = "Never"
     template: dict[str, Any] = {"spec": reduced}
     pod_set: dict[str, Any] = {"name": role.name, "count": role.replicas, "template": template}
+    if role.min_replicas is not None:
+        pod_set["minCount"] = role.min_replicas
     annotations = _topology_annotations(role)
     if annotations:
         template["metadata"] = {"annotations": annotations}

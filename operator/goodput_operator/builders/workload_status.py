@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from goodput_operator.api.times import format_time, parse_time
-from goodput_operator.domain.plan import AnswerChecks, FinishWorkload, ReleaseQuota, SetPodsReady
+from goodput_operator.domain.plan import (
+    AnswerChecks,
+    FinishWorkload,
+    ReclaimPods,
+    ReleaseQuota,
+    SetPodsReady,
+)
 
 MAX_MESSAGE = 32_768
 """Kueue's schema refuses longer messages."""
@@ -60,6 +66,22 @@ def set_pods_ready(raw: Raw, action: SetPodsReady, now: float) -> Workload:
     return workload
 
 
+def reclaim_pods(raw: Raw, action: ReclaimPods, now: float) -> Workload:
+    """Set ``status.reclaimablePods``: Kueue gives their quota to others at once.
+
+    Kueue counts them from the pod set's own count, not from what it has admitted of it, and refuses
+    fewer than there were while the quota is reserved.
+    """
+    workload = _copy(raw)
+    counts = {each["name"]: each["count"] for each in workload["status"].get("reclaimablePods", ())}
+    for name, count in action.counts:
+        counts[name] = max(count, counts.get(name, 0))
+    workload["status"]["reclaimablePods"] = [
+        {"name": name, "count": count} for name, count in counts.items()
+    ]
+    return workload
+
+
 def release_quota(raw: Raw, action: ReleaseQuota, now: float) -> Workload:
     """Clear the admission of an evicted Workload, whose pods are gone; Kueue queues it again.
 
@@ -70,6 +92,7 @@ def release_quota(raw: Raw, action: ReleaseQuota, now: float) -> Workload:
         name = workload.get("metadata", {}).get("name")
         raise ValueError(f"Workload {name} is not evicted; set spec.active to false and wait first")
     workload["status"].pop("admission", None)
+    workload["status"].pop("reclaimablePods", None)  # It queues for the whole gang again.
     _count_admitted_time(workload, now)
     _set(workload, _Condition("Requeued", action.requeued, action.reason, action.message), now)
     _set(workload, _Condition("QuotaReserved", False, "Pending", action.message), now)

@@ -7,7 +7,16 @@ the operator may be killed between any two of them.
 from goodput_operator import constants as c
 from goodput_operator.api.status import AttemptRecord, Outcome, Phase, Placement, Requeue
 from goodput_operator.api.times import format_micro_time, parse_time
-from goodput_operator.domain import conditions, handover, quota, restart, trust, volumes
+from goodput_operator.domain import (
+    conditions,
+    elastic,
+    handover,
+    quota,
+    restart,
+    size,
+    trust,
+    volumes,
+)
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import WorkloadView
 from goodput_operator.domain.placement import codec
@@ -256,6 +265,12 @@ def _place(context: Context) -> Verdict:
     outcome = find_place(context, use_avoided=choosy <= 0)
     if isinstance(outcome, Placed):
         return _commit(context, outcome)
+    patience = elastic.patience(context)
+    smaller_in = None if patience is None else patience - waited
+    if smaller_in is not None and smaller_in <= 0 and not context.cluster_silence:
+        smaller = elastic.find_smaller(context)
+        if smaller is not None:
+            return _commit(context, smaller)
     left = context.policy.hold_seconds - waited
     if left <= 0 and context.cluster_silence is not None:
         # There may be room again as soon as the nodes are heard; the quota is not the trouble.
@@ -269,7 +284,11 @@ def _place(context: Context) -> Verdict:
         _said(context, outcome) if since else outcome.message,
         updates={"waiting_since": since or format_micro_time(context.now)},
         requeue_after=max(
-            0.1, min(left, context.policy.recheck_seconds, choosy if choosy > 0 else left)
+            0.1,
+            min(
+                context.policy.recheck_seconds,
+                *(each for each in (left, choosy, smaller_in) if each is not None and each > 0),
+            ),
         ),
     )
 
@@ -299,6 +318,10 @@ def _commit(context: Context, placed: Placed) -> Verdict:
     ranks = sum(map(len, placed.nodes_by_role.values()))
     message = f"attempt {attempt}: {ranks} ranks placed on {len(nodes)} nodes"
     told = c.EventReason.RESTARTING if status.attempts else c.EventReason.GANG_PLACED
+    events = [JobEvent("Normal", told, message, key=f"a{attempt}")]
+    reason, shortage = size.shortage(context.spec, placement, context.workload)
+    if reason != c.Reason.WHOLE_GANG:
+        events.append(JobEvent("Warning", c.EventReason.DEGRADED, shortage, key=f"a{attempt}"))
     return Verdict(
         Phase.STARTING,
         c.Reason.STARTING,
@@ -309,7 +332,7 @@ def _commit(context: Context, placed: Placed) -> Verdict:
             "restart_at": None,
             "waiting_since": None,
         },
-        events=(JobEvent("Normal", told, message, key=f"a{attempt}"),),
+        events=tuple(events),
         commit=True,
     )
 

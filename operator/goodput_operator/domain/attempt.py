@@ -8,12 +8,14 @@ from goodput_operator.api.status import Cause, Outcome, Phase, Placement
 from goodput_operator.api.times import format_micro_time, format_time
 from goodput_operator.domain import (
     capture,
+    elastic,
     failures,
     interval,
     migration,
     recovery,
     replacement,
     restart,
+    size,
     withdrawal,
 )
 from goodput_operator.domain.context import Context
@@ -53,10 +55,13 @@ def observe(context: Context) -> Verdict | None:
         return found
     outlook = migration.look(context)
     return outlook.verdict or outlook.told(
-        withdrawal.cannot_bind(context)
-        or withdrawal.cannot_create(context)
-        or _start(context)
-        or _running(context)
+        elastic.giving_back(
+            context,
+            withdrawal.cannot_bind(context)
+            or withdrawal.cannot_create(context)
+            or _start(context)
+            or _running(context),
+        )
     )
 
 
@@ -79,7 +84,10 @@ def _succeeded(context: Context) -> Verdict | None:
     if not context.succeeded.issuperset(needed):
         return None
     count = Counter(role for role, _ in needed)
-    if any(count[role.name] != role.replicas for role in context.completing_roles):
+    if any(
+        not size.least(role) <= count[role.name] <= role.replicas
+        for role in context.completing_roles
+    ):
         return None  # The roles have been changed since: what has succeeded is another gang.
     roles = ", ".join(role.name for role in context.completing_roles)
     message = f"all {len(needed)} ranks of role {roles} have succeeded"

@@ -142,8 +142,7 @@ class Context:
     @cached_property
     def replicas(self) -> int:
         """Size of the gang: of the live attempt; as the spec asks when there is none."""
-        attempt = self.placement.attempt if self.placement is not None else 0
-        return sum(size.of_attempt(self.job, attempt).values())
+        return size.total(self.spec, self.placement)
 
     @property
     def completing_roles(self) -> tuple[Role, ...]:

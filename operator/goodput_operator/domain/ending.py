@@ -75,6 +75,7 @@ def ended(
         placed_at=placement.committed_at,
         running_at=placement.running_at,
         ended_at=format_micro_time(context.now),
+        replicas=context.replicas,
         nodes=placement.nodes,
         lost_nodes=lost_nodes,
         # What the user has a rule for, and does not count, is no fault of the node's.

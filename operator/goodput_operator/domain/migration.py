@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from goodput_operator import constants as c
 from goodput_operator.api.status import Cause, Move, Outcome, Phase, Requeue, TrainingJobStatus
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
-from goodput_operator.domain import conditions, restart
+from goodput_operator.domain import conditions, elastic, restart
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended
 from goodput_operator.domain.health import Leaving, find_leaving
@@ -104,7 +104,8 @@ def _during(context: Context, leaving: Leaving, move: Move) -> Outlook:
         return Outlook(_called_off(context, move, message))
     if left > 0:
         return Outlook(condition=_moving(move), look_again=left)
-    return Outlook(_leave(context, leaving, _give_back(context, leaving)))
+    smaller = elastic.find_smaller(_elsewhere(context))
+    return Outlook(_leave(context, leaving, None if smaller else _give_back(context, leaving)))
 
 
 def _leaves_anyway(context: Context, leaving: Leaving) -> bool:
@@ -171,11 +172,15 @@ def _has_room(context: Context, leaving: Leaving) -> bool:
 
     A healthy gang is not stopped for nodes that keep failing jobs.
     """
+    outcome = find_place(_elsewhere(context), use_avoided=bool(leaving.unhealthy))
+    return isinstance(outcome, Placed)
+
+
+def _elsewhere(context: Context) -> Context:
+    """The same, were the gang not where it is."""
     snapshot = context.snapshot
     pods = {key: mine for key, mine in snapshot.pods.items() if key != context.job.key}
-    elsewhere = replace(context, snapshot=replace(snapshot, pods=pods))
-    outcome = find_place(elsewhere, use_avoided=bool(leaving.unhealthy))
-    return isinstance(outcome, Placed)
+    return replace(context, snapshot=replace(snapshot, pods=pods))
 
 
 def _leave(context: Context, leaving: Leaving, requeue: Requeue | None) -> Verdict:

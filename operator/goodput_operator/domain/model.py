@@ -281,6 +281,8 @@ class WorkloadView:
     """``status.admission`` is set."""
     checks: tuple[CheckState, ...]
     assignments: tuple[PodSetAssignment, ...]
+    reclaimable: Mapping[str, int] = field(default_factory=dict)
+    """By pod set, how many of the pods that its spec counts have given their quota back."""
     deactivated_by_us: bool = False
     """``spec.active`` is false because this operator set it, by the annotation set with it."""
 

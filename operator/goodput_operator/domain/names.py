@@ -21,7 +21,8 @@ def workload_name(job: JobView) -> str:
         made_of = job.spec.model_dump(mode="json", include={"framework", "checkpoint"})
         digest.update(json.dumps(made_of, sort_keys=True).encode())
         for role in job.spec.roles:
-            pod_set = [role.name, role.replicas, role.template]
+            least = [] if role.min_replicas is None else [role.min_replicas]
+            pod_set = [role.name, role.replicas, role.template, *least]
             digest.update(json.dumps(pod_set, sort_keys=True, default=str).encode())
     suffix = digest.hexdigest()[:10]
     return f"tj-{job.key.name[: MAX_LABEL - len(suffix) - 4].rstrip('-.')}-{suffix}"

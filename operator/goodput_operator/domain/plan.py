@@ -51,6 +51,19 @@ class SetPodsReady:
 
 
 @dataclass(frozen=True, slots=True)
+class ReclaimPods:
+    """Give back the quota of pods that this attempt does not have, while the rest runs.
+
+    It can only grow until the quota is released as a whole, which forgets it.
+    """
+
+    workload: str
+    resource_version: str
+    counts: tuple[tuple[str, int], ...]
+    """By pod set, how many of the pods that the Workload's spec counts are not there."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseQuota:
     """Clear the admission of an evicted Workload; ``requeued`` becomes its condition's status."""
 
@@ -125,7 +138,7 @@ class SetNodeHealth:
     status: NodeHealthStatus
 
 
-WorkloadStatusChange = AnswerChecks | SetPodsReady | ReleaseQuota | FinishWorkload
+WorkloadStatusChange = AnswerChecks | SetPodsReady | ReclaimPods | ReleaseQuota | FinishWorkload
 """Made from one version of a Workload, and valid for that version only."""
 
 Action = (

@@ -15,6 +15,8 @@ class Policy:
     """Withdrawn placements in a row after which the quota is given back."""
     hold_seconds: float = 60.0
     """How long a job may hold quota without a placement before it gives it back."""
+    shrink_seconds: float = 30.0
+    """How long a job with ``minReplicas`` waits for room for all ranks that it has quota for."""
     exclusion_seconds: float = 300.0
     """How long a node on which a rank could not bind is left out for this job."""
     requeue_base_seconds: float = 10.0

@@ -27,7 +27,7 @@ from goodput_operator.domain import (
 from goodput_operator.domain.conditions import set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import JobKey, JobView, Snapshot
-from goodput_operator.domain.plan import NOTHING, JobEvent, Plan, SetPodsReady
+from goodput_operator.domain.plan import NOTHING, JobEvent, Plan, ReclaimPods, SetPodsReady
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
 from goodput_operator.domain.verdict import Verdict, to_plan
 
@@ -67,7 +67,9 @@ def _with_error(context: Context, verdict: Verdict) -> Verdict:
     error = context.snapshot.errors.get(context.job.key)
     if error is None or verdict.commit:
         return verdict
-    only_tells = verdict.actions and all(isinstance(e, SetPodsReady) for e in verdict.actions)
+    only_tells = verdict.actions and all(
+        isinstance(e, SetPodsReady | ReclaimPods) for e in verdict.actions
+    )
     if only_tells or verdict.reason == c.Reason.ALL_RANKS_READY:
         return replace(verdict, message=f"{verdict.message}; {error.message}")
     held = quota.held(context)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Set
 
 from goodput_operator.api.spec import Role
-from goodput_operator.domain import trust, volumes
+from goodput_operator.domain import size, trust, volumes
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodSetAssignment
 from goodput_operator.domain.placement.constraints import NodeConstraints
@@ -12,15 +12,18 @@ from goodput_operator.domain.placement.ledger import free_resources
 from goodput_operator.domain.resources import pod_requests
 
 
-def find_place(context: Context, use_avoided: bool = True) -> Placed | NoPlace:
+def find_place(
+    context: Context, use_avoided: bool = True, counts: Mapping[str, int] | None = None
+) -> Placed | NoPlace:
     """A placement for the gang within what Kueue has assigned, on what is free now.
 
-    Without ``use_avoided``, nodes that keep failing jobs are left out.
+    For all ranks that there is quota for, unless ``counts`` says how many of each role. Without
+    ``use_avoided``, nodes that keep failing jobs are left out.
     """
     shunned: Set[str] = frozenset()
     if not use_avoided:
         shunned = {name for name, level in trust.levels(context).items() if level >= AVOIDED}
-    counts = {role.name: role.replicas for role in context.spec.roles}
+    counts = size.granted(context.spec, context.workload) if counts is None else counts
     outcome = find_room(context, counts, shunned=shunned)
     return volumes.check_spread(context, outcome) if isinstance(outcome, Placed) else outcome
 

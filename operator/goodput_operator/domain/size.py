@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
-from goodput_operator.api.spec import TrainingJobSpec
-from goodput_operator.domain.model import JobView
+from goodput_operator import constants as c
+from goodput_operator.api.spec import Role, TrainingJobSpec
+from goodput_operator.api.status import Placement
+from goodput_operator.domain.model import JobView, WorkloadView
 from goodput_operator.domain.placement import codec
 
 Sizes = Mapping[str, int]
@@ -15,6 +17,28 @@ def asked(spec: TrainingJobSpec) -> Sizes:
     return {role.name: role.replicas for role in spec.roles}
 
 
+def least(role: Role) -> int:
+    """With how few of its ranks a role can run."""
+    return role.replicas if role.min_replicas is None else role.min_replicas
+
+
+def elastic_role(spec: TrainingJobSpec) -> Role | None:
+    """The role that can run with fewer ranks than asked for, if there is one."""
+    return next((role for role in spec.roles if least(role) < role.replicas), None)
+
+
+def granted(spec: TrainingJobSpec, workload: WorkloadView | None) -> Sizes:
+    """How many ranks there is quota for: what Kueue has admitted, less what was given back."""
+    admitted = {each.name: each.count for each in workload.assignments} if workload else {}
+    back = workload.reclaimable if workload else {}
+    return {
+        role.name: min(
+            admitted.get(role.name, role.replicas), role.replicas - back.get(role.name, 0)
+        )
+        for role in spec.roles
+    }
+
+
 def of_attempt(job: JobView, attempt: int) -> Sizes:
     """The gang of an attempt: as it was placed, whatever the spec asks for by now.
 
@@ -23,11 +47,38 @@ def of_attempt(job: JobView, attempt: int) -> Sizes:
     """
     if job.spec is None:
         raise ValueError(f"TrainingJob {job.key} has no readable spec: {job.spec_error}")
-    placement, wanted = job.status.placement, asked(job.spec)
+    placement = job.status.placement
     if placement is None or placement.attempt != attempt:
-        return wanted
+        return asked(job.spec)
+    return placed(job.spec, placement)
+
+
+def placed(spec: TrainingJobSpec, placement: Placement) -> Sizes:
+    """The gang that is placed so."""
+    wanted = asked(spec)
     try:
-        placed = codec.sizes(placement)
+        found = codec.sizes(placement)
     except ValueError:
         return wanted  # Somebody has edited it, and the attempt is about to be ended for that.
-    return {role: placed.get(role, count) for role, count in wanted.items()}
+    return {role: found.get(role, count) for role, count in wanted.items()}
+
+
+def total(spec: TrainingJobSpec, placement: Placement | None) -> int:
+    """Ranks of all roles: as they are placed, or as the spec asks where nothing is."""
+    return sum((asked(spec) if placement is None else placed(spec, placement)).values())
+
+
+def shortage(
+    spec: TrainingJobSpec, placement: Placement, workload: WorkloadView | None
+) -> tuple[str, str]:
+    """Reason and message of why a gang has fewer ranks than asked for, or that it has them all."""
+    sizes = placed(spec, placement)
+    short = next((role for role in spec.roles if sizes[role.name] < role.replicas), None)
+    if short is None:
+        return c.Reason.WHOLE_GANG, f"all {sum(sizes.values())} ranks that were asked for are there"
+    name, has = short.name, sizes[short.name]
+    admitted = {each.name: each.count for each in workload.assignments} if workload else {}
+    told = f"runs with {has} of {short.replicas} ranks of role {name}: "
+    if has >= admitted.get(name, short.replicas):
+        return c.Reason.QUOTA_FOR_PART, f"{told}Kueue has no quota for more"
+    return c.Reason.ROOM_FOR_PART, f"{told}there was no room on nodes for more"

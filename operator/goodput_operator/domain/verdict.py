@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Condition, Phase, TrainingJobStatus
+from goodput_operator.domain import size
 from goodput_operator.domain.conditions import find, is_true, set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
@@ -57,6 +58,8 @@ def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
     ready = len(context.succeeded.union(working))
     if "placement" in verdict.updates and verdict.phase is not Phase.COMPLETE:
         ready = ready if verdict.updates["placement"] is not None else 0
+    placement = verdict.updates.get("placement", context.placement)
+    replicas = size.total(context.spec, placement)
     return context.status.model_copy(
         update={
             "attempt": context.newest_attempt,
@@ -66,9 +69,9 @@ def render(context: Context, verdict: Verdict) -> TrainingJobStatus:
             "reason": verdict.reason,
             "conditions": _conditions(context, verdict),
             "workload": context.workload.name if context.workload else None,
-            "replicas": context.replicas,
+            "replicas": replicas,
             "ready_replicas": ready,
-            "ready": f"{ready}/{context.replicas}",
+            "ready": f"{ready}/{replicas}",
         }
     )
 
@@ -106,9 +109,23 @@ def _conditions(context: Context, verdict: Verdict) -> tuple[Condition, ...]:
         put(c.ConditionType.SUSPENDED, suspended, verdict.reason, verdict.message)
     if _has_ended(context, verdict) and is_true(result, c.ConditionType.MIGRATING):
         put(c.ConditionType.MIGRATING, False, verdict.reason, verdict.message)
+    degraded = _degraded(context, verdict)
+    if degraded is not None and (degraded[1] or find(result, c.ConditionType.DEGRADED)):
+        put(*degraded)
     for each in verdict.conditions:
         put(*each)
     return result
+
+
+def _degraded(context: Context, verdict: Verdict) -> ConditionChange | None:
+    """Whether the gang is smaller than was asked for; without one, what was said is over."""
+    placement = verdict.updates.get("placement", context.placement)
+    if placement is None:
+        if not is_true(context.status.conditions, c.ConditionType.DEGRADED):
+            return None
+        return ConditionChange(c.ConditionType.DEGRADED, False, verdict.reason, verdict.message)
+    reason, message = size.shortage(context.spec, placement, context.workload)
+    return ConditionChange(c.ConditionType.DEGRADED, reason != c.Reason.WHOLE_GANG, reason, message)
 
 
 def _has_ended(context: Context, verdict: Verdict) -> bool:

@@ -15,6 +15,7 @@ from goodput_operator.domain.model import ClaimView
 from goodput_operator.domain.placement.constraints import selector_terms
 from goodput_operator.domain.placement.gang import NoPlace, Placed, RankGroup
 from goodput_operator.domain.resources import Resources, pod_requests
+from goodput_operator.domain.size import least
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Mount:
 
     @property
     def ranks(self) -> int:
-        """How many pods mount it."""
-        return sum(role.replicas for role in self.roles)
+        """How many pods mount it, at least."""
+        return sum(least(role) for role in self.roles)
 
 
 def find_problem(context: Context) -> Problem | None:
@@ -175,7 +176,7 @@ def _fit_one_node(context: Context, mount: Mount) -> bool:
     such as in a group that is scaled to zero, it is left open.
     """
     needed = Resources.sum(
-        pod_requests(role.template.get("spec") or {}) * role.replicas for role in mount.roles
+        pod_requests(role.template.get("spec") or {}) * least(role) for role in mount.roles
     )
     asked = [name for name, amount in needed if amount > 0]
     rooms = [node.allocatable for node in context.snapshot.nodes.values()]

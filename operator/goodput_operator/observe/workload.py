@@ -61,6 +61,10 @@ def parse_workload(
             for check in r.mappings(raw, "status", "admissionChecks")
         ),
         assignments=tuple(_assignments(raw, flavors)),
+        reclaimable={
+            r.text(each, "name"): r.integer(each, "count") or 0
+            for each in r.mappings(raw, "status", "reclaimablePods")
+        },
         deactivated_by_us=bool(r.text(raw, "metadata", "annotations", c.ANNOTATION_DEACTIVATED)),
     )
 

@@ -311,6 +311,7 @@ class Executor:
         changes: Mapping[type, Callable[..., Object]] = {
             p.AnswerChecks: workload_status.answer_checks,
             p.SetPodsReady: workload_status.set_pods_ready,
+            p.ReclaimPods: workload_status.reclaim_pods,
             p.ReleaseQuota: workload_status.release_quota,
             p.FinishWorkload: workload_status.finish,
         }

@@ -19,6 +19,7 @@ _ABOUT_WORKLOADS = (
     p.AnswerChecks,
     p.CreateWorkload,
     p.FinishWorkload,
+    p.ReclaimPods,
     p.ReleaseQuota,
     p.SetPodsReady,
     p.SetWorkloadActive,

@@ -204,6 +204,17 @@ def test_a_template_of_300_kb_makes_a_small_workload(make_job: JobFactory) -> No
     assert len(json.dumps(build_workload(job, workload_name(job)))) < 2000
 
 
+def test_a_role_that_may_be_smaller_is_admitted_in_part(make_job: JobFactory) -> None:
+    worker = make_job().spec.roles[0].model_dump(by_alias=True)
+    roles = [{**worker, "minReplicas": 2}]
+    job = make_job(roles=roles)
+    (pod_set,) = build_workload(job, "wl")["spec"]["podSets"]
+    assert (pod_set["count"], pod_set["minCount"]) == (4, 2)
+    whole = make_job(roles=[{**roles[0], "minReplicas": None}])
+    assert "minCount" not in build_workload(whole, "wl")["spec"]["podSets"][0]
+    assert workload_name(job) != workload_name(whole)
+
+
 def test_the_name_changes_with_the_pod_sets_and_fits_in_a_label(make_job: JobFactory) -> None:
     job = make_job("a" * 49)
     assert len(workload_name(job)) <= 63

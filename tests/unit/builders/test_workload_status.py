@@ -6,10 +6,17 @@ import pytest
 from goodput_operator.builders.workload_status import (
     answer_checks,
     finish,
+    reclaim_pods,
     release_quota,
     set_pods_ready,
 )
-from goodput_operator.domain.plan import AnswerChecks, FinishWorkload, ReleaseQuota, SetPodsReady
+from goodput_operator.domain.plan import (
+    AnswerChecks,
+    FinishWorkload,
+    ReclaimPods,
+    ReleaseQuota,
+    SetPodsReady,
+)
 
 BEFORE = "2026-01-31T08:00:00Z"
 NOW = 1769846460.9
@@ -169,6 +176,26 @@ def test_pods_ready_tells_a_start_from_a_recovery(
     written = set_pods_ready(workload(*conditions), action, NOW)["status"]["conditions"]
     (pods_ready,) = [item for item in written if item["type"] == "PodsReady"]
     assert pods_ready == changed("PodsReady", status, reason, "4/4", time)
+
+
+@pytest.mark.parametrize("before", [None, 1, 2, 3])
+def test_pods_that_are_not_there_are_reclaimable_and_never_fewer_than_before(
+    before: int | None,
+) -> None:
+    kept = {} if before is None else {"reclaimablePods": [{"name": "worker", "count": before}]}
+    raw = workload(ADMITTED, admission={"clusterQueue": "cq"}, **kept)
+    status = reclaim_pods(raw, ReclaimPods("wl", "17", (("worker", 2),)), NOW)["status"]
+    assert status["reclaimablePods"] == [{"name": "worker", "count": max(2, before or 0)}]
+    assert status["admission"] == {"clusterQueue": "cq"}
+
+
+def test_a_release_forgets_what_was_given_back_of_it() -> None:
+    raw = workload(
+        condition("Evicted", "True"),
+        admission={"clusterQueue": "cq"},
+        reclaimablePods=[{"name": "worker", "count": 2}],
+    )
+    assert "reclaimablePods" not in release_quota(raw, RELEASE, NOW)["status"]
 
 
 RELEASE = ReleaseQuota("wl", "17", requeued=True, reason="Preempted", message="to make room")

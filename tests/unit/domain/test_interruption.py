@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import Phase
 from goodput_operator.domain.model import JobKey
 from tests.unit.domain.world import OperatorKilledError, World, job_spec
@@ -61,10 +62,35 @@ def complete(world: World, key: JobKey) -> None:
     world.run(key)
 
 
-def new_world(our_check: bool) -> tuple[World, JobKey]:
+def be_admitted_in_part(world: World, key: JobKey) -> None:
+    world.quota = 2
+    world.run(key)
+
+
+def shrink(world: World, key: JobKey) -> None:
+    """From three ranks to two, for want of a node; the quota of the third goes back."""
+    world.run(key)
+    world.lose("n1")
+    world.run(key)
+    world.now += 31
+    world.run(key)
+
+
+def shrink_and_be_preempted(world: World, key: JobKey) -> None:
+    shrink(world, key)
+    world.add_nodes("n4")
+    world.evict(key, "Preempted")
+    world.run(key)
+
+
+def new_world(our_check: bool, spec: TrainingJobSpec | None = None) -> tuple[World, JobKey]:
     world = World(our_check=our_check)
     world.add_nodes("n1", "n2", "n3")
-    return world, world.submit(spec=job_spec())
+    return world, world.submit(spec=spec or job_spec())
+
+
+ELASTIC = (be_admitted_in_part, shrink, shrink_and_be_preempted)
+"""Told of a job of three ranks that can run with two."""
 
 
 @pytest.mark.parametrize("our_check", [False, True], ids=["plain queue", "our check"])
@@ -78,15 +104,19 @@ def new_world(our_check: bool) -> tuple[World, JobKey]:
         find_no_room,
         crash,
         complete,
+        be_admitted_in_part,
+        shrink,
+        shrink_and_be_preempted,
     ],
     ids=lambda story: story.__name__.replace("_", " "),
 )
 def test_killed_before_any_write_it_ends_in_the_same_state(story: Story, our_check: bool) -> None:
-    calm, key = new_world(our_check)
+    spec = job_spec(3, least=2) if story in ELASTIC else job_spec()
+    calm, key = new_world(our_check, spec)
     story(calm, key)
     assert len(calm.writes) > 3
     for gap in range(len(calm.writes)):
-        world, key = new_world(our_check)
+        world, key = new_world(our_check, spec)
         world.stop_after = gap
         original = world.step
 
@@ -105,6 +135,7 @@ def test_killed_before_any_write_it_ends_in_the_same_state(story: Story, our_che
         assert world.job(key).restarts == calm.job(key).restarts, told
         assert world.used() == calm.used(), told
         assert set(world.pods) == set(calm.pods), told
+        assert world.job(key).ready == calm.job(key).ready, told
         assert len(world.workloads) == 1, told
         assert max(world.created.values()) == 1, told
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from goodput_operator.api.status import Phase
+from goodput_operator.domain import size
 from goodput_operator.domain.model import JobKey
 from goodput_operator.domain.placement import codec
 from tests.unit.domain.world import World, job_spec
@@ -19,6 +20,10 @@ OVER = (Phase.COMPLETE, Phase.FAILED)
 class Cluster(RuleBasedStateMachine):
     """Jobs on a few nodes; users, nodes, Kueue and clocks do as they please."""
 
+    gang = GANG
+    least: int | None = None
+    """With how few ranks a job may run; None: with all or none."""
+
     def __init__(self) -> None:
         super().__init__()
         self.world = World(quota=4, our_check=True)
@@ -30,7 +35,7 @@ class Cluster(RuleBasedStateMachine):
     @rule()
     def submit(self) -> None:
         if len(self.keys) < 3:
-            spec = job_spec(GANG, faultTolerance={"maxCrashRestarts": 2})
+            spec = job_spec(self.gang, least=self.least, faultTolerance={"maxCrashRestarts": 2})
             self.keys.append(self.world.submit(f"job{len(self.keys)}", spec))
 
     @rule(pick=st.integers(0, 2))
@@ -123,7 +128,7 @@ class Cluster(RuleBasedStateMachine):
     def no_more_pods_are_created_than_gang_times_attempts(self) -> None:
         for key in self.keys:
             created = [name for name in self.world.created if name.startswith(f"{key.name}-a")]
-            assert len(created) <= GANG * self.world.job(key).attempt
+            assert len(created) <= self.gang * self.world.job(key).attempt
 
     @invariant()
     def the_gang_is_created_whole_on_its_committed_nodes(self) -> None:
@@ -132,7 +137,7 @@ class Cluster(RuleBasedStateMachine):
             if placement is None:
                 continue
             nodes = codec.decode(placement)["worker"]
-            assert len(nodes) == GANG
+            assert (self.least or self.gang) <= len(nodes) <= self.gang
             for pod in self.world.pods_of(key, placement.attempt):
                 assert pod.pinned_node == nodes[pod.rank]
 
@@ -163,6 +168,18 @@ class Cluster(RuleBasedStateMachine):
             owned = [each for each in self.world.workloads.values() if each.owner_uid == uid]
             assert owned, "an attempt is live without a Workload"
 
+    @invariant()
+    def no_more_ranks_are_placed_than_there_is_quota_for(self) -> None:
+        for key in self.keys:
+            job = self.world.jobs[key]
+            assert job.spec is not None
+            for workload in self.world.workloads.values():
+                if workload.owner_uid == job.uid and workload.holds_quota and job.status.placement:
+                    granted = size.granted(job.spec, workload)
+                    assert (
+                        size.placed(job.spec, job.status.placement)["worker"] <= granted["worker"]
+                    )
+
     def teardown(self) -> None:
         """Left alone with healthy nodes, every job that is not suspended ends up running."""
         self.world.bind = True
@@ -179,12 +196,22 @@ class Cluster(RuleBasedStateMachine):
             status = self.world.job(key)
             resting = {Phase.RUNNING, Phase.SUSPENDED, *OVER}
             assert status.phase in resting, (status.phase, status.reason, self.world.writes[-8:])
+        running = [key for key in self.keys if self.world.job(key).phase is Phase.RUNNING]
+        ranks = sum(len(self.world.pods_of(key)) for key in running)
+        assert self.world.used() == ranks, "quota is held for the ranks that there are"
 
 
-Cluster.TestCase.settings = settings(
+class ElasticCluster(Cluster):
+    """The same with jobs of three ranks that can run with two."""
+
+    gang, least = 3, 2
+
+
+Cluster.TestCase.settings = ElasticCluster.TestCase.settings = settings(
     max_examples=150,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestCluster = Cluster.TestCase
+TestElasticCluster = ElasticCluster.TestCase

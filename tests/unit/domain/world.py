@@ -5,6 +5,7 @@ tests' part. Time moves only when a test says so.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import DurableCheckpoint, Progress, TrainingJobStatus
 from goodput_operator.api.times import format_micro_time
 from goodput_operator.domain import plan as p
+from goodput_operator.domain import size
 from goodput_operator.domain.model import (
     BadCondition,
     CheckState,
@@ -44,9 +46,12 @@ def template(gpus: int = 1, **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": [container], **spec}}
 
 
-def job_spec(replicas: int = 2, gpus: int = 1, **spec: Any) -> TrainingJobSpec:
-    """A job of one role, ``worker``."""
-    roles = [{"name": "worker", "replicas": replicas, "template": template(gpus)}]
+def job_spec(
+    replicas: int = 2, gpus: int = 1, least: int | None = None, **spec: Any
+) -> TrainingJobSpec:
+    """A job of one role, ``worker``, which may run with ``least`` ranks."""
+    role = {"name": "worker", "replicas": replicas, "template": template(gpus)}
+    roles = [role if least is None else {**role, "minReplicas": least}]
     return TrainingJobSpec.model_validate({"roles": roles, **spec})
 
 
@@ -332,6 +337,11 @@ class World:
             case p.SetPodsReady(name, version, ready, message):
                 ready_now = WorkloadCondition(ready, "PodsReady", message, self.now)
                 self._put(replace(self._guarded(name, version), pods_ready=ready_now))
+            case p.ReclaimPods(name, version, counts):
+                held = self._guarded(name, version)
+                assert held.has_admission
+                assert all(count >= held.reclaimable.get(role, 0) for role, count in counts)
+                self._put(replace(held, reclaimable={**held.reclaimable, **dict(counts)}))
             case p.ReleaseQuota(name, version, requeued, reason, message):
                 self._release(name, version, WorkloadCondition(requeued, reason, message, self.now))
             case p.FinishWorkload(name, version, _, message):
@@ -372,6 +382,7 @@ class World:
                 quota_reserved=None,
                 admitted=None,
                 assignments=(),
+                reclaimable={},
                 checks=checks,
                 requeued=requeued,
             )
@@ -455,10 +466,11 @@ class World:
             self._put(replace(workload, admitted=yes))
 
     def _reserve(self, workload: WorkloadView) -> None:
-        if self.used() + self._gpus(workload) > self.quota:
-            return
         job = self.jobs[self._owner(workload.owner_uid)]
         assert job.spec is not None
+        counts = self._admissible(job.spec)
+        if counts is None:
+            return
         self._put(
             replace(
                 workload,
@@ -466,10 +478,23 @@ class World:
                 evicted=None,
                 quota_reserved=WorkloadCondition(True, "QuotaReserved", "", self.now),
                 assignments=tuple(
-                    PodSetAssignment(role.name, role.replicas, {}, ()) for role in job.spec.roles
+                    PodSetAssignment(role, count, {}, ()) for role, count in counts.items()
                 ),
             )
         )
+
+    def _admissible(self, spec: TrainingJobSpec) -> dict[str, int] | None:
+        """The most ranks by role that there is quota for: Kueue's partial admission."""
+        left = self.quota - self.used()
+        elastic = size.elastic_role(spec)
+        steps = elastic.replicas - size.least(elastic) if elastic else 0
+        for fewer in range(steps + 1):
+            counts = dict(size.asked(spec))
+            if elastic:
+                counts[elastic.name] -= fewer
+            if _gpus(spec, counts) <= left:
+                return counts
+        return None
 
     def used(self) -> int:
         """GPUs of quota in use."""
@@ -479,10 +504,14 @@ class World:
         job = self.jobs.get(self._owner(workload.owner_uid))
         if job is None or job.spec is None:
             return 0
-        return sum(
-            role.replicas * pod_requests(role.template["spec"]).get(GPU) // 1000
-            for role in job.spec.roles
-        )
+        return _gpus(job.spec, size.granted(job.spec, workload))
+
+
+def _gpus(spec: TrainingJobSpec, counts: Mapping[str, int]) -> int:
+    return sum(
+        counts[role.name] * pod_requests(role.template["spec"]).get(GPU) // 1000
+        for role in spec.roles
+    )
 
 
 class OperatorKilledError(Exception):

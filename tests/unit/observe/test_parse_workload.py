@@ -156,6 +156,11 @@ def test_a_missing_count_is_that_of_the_pod_set() -> None:
     assert assigned.count == 4
 
 
+def test_reads_what_was_given_back() -> None:
+    given = {"reclaimablePods": [{"name": "worker", "count": 2}]}
+    assert parse_workload({"status": given}, {}, frozenset()).reclaimable == {"worker": 2}
+
+
 def test_pods_of_a_topology_assignment_are_marked_for_kueue() -> None:
     raw = workload(topologyAssignment={"levels": ["rack"], "slices": []})
     (assigned,) = parse(raw).assignments
