@@ -109,6 +109,7 @@ class Tenant:
         replicas: int = 2,
         *,
         gpus: int = 1,
+        least: int | None = None,
         queue: str = "main",
         priority: str | None = None,
         annotations: dict[str, str] | None = None,
@@ -116,6 +117,7 @@ class Tenant:
         **spec: Any,
     ) -> str:
         """A job of one role; ``annotations`` script its simulated pods."""
+        elastic = {} if least is None else {"minReplicas": least}
         labels = {"kueue.x-k8s.io/queue-name": queue}
         if priority:
             labels["kueue.x-k8s.io/priority-class"] = priority
@@ -134,7 +136,9 @@ class Tenant:
                 "kind": "TrainingJob",
                 "metadata": {"name": name, "namespace": self.name, "labels": labels},
                 "spec": {
-                    "roles": [{"name": "worker", "replicas": replicas, "template": template}],
+                    "roles": [
+                        {"name": "worker", "replicas": replicas, "template": template, **elastic}
+                    ],
                     **spec,
                 },
             }

@@ -31,6 +31,7 @@ CONDITIONS: dict[str, frozenset[tuple[str, str]]] = {
         ("Admitted", "Running"),
         frozenset({("", "False"), ("", "True"), ("False", "True"), ("True", "False")}),
     ),
+    "Degraded": frozenset({("", "True"), ("True", "False"), ("False", "True")}),
     "Migrating": frozenset({("", "True"), ("", "False"), ("True", "False"), ("False", "True")}),
     "Suspended": frozenset({("", "True"), ("True", "False"), ("False", "True")}),
     "Complete": frozenset({("", "True")}),
