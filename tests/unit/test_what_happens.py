@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from goodput_operator.domain.model import ContainerExit, JobKey, Silence, WorkloadCondition
+from goodput_operator.domain.model import (
+    ContainerExit,
+    JobKey,
+    Silence,
+    TopologyDomain,
+    WorkloadCondition,
+)
 from tests.unit.domain.world import World, job_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "what-happens.md"
@@ -100,6 +106,20 @@ def _admitted_in_part() -> Told:
     world.add_nodes(*(f"node-{i}" for i in range(4)))
     key = world.submit(spec=job_spec(replicas=4, least=2))
     return later(world, key, 0)
+
+
+@story("A node is lost under Kueue's topology-aware scheduling")
+def _topology() -> Told:
+    world, key = running()
+    workload = world.workload(key)
+    host_name = "kubernetes.io/hostname"
+    for name, node in world.nodes.items():
+        world.nodes[name] = replace(node, labels={host_name: name})
+    domains = tuple(TopologyDomain(((host_name, host(world, key, rank)),), 1) for rank in (0, 1))
+    assigned = tuple(replace(each, topology=domains) for each in workload.assignments)
+    world.workloads[workload.name] = replace(workload, assignments=assigned)
+    world.lose(host(world, key))
+    return later(world, key, 2)
 
 
 @story("A rank crashes")

@@ -243,6 +243,13 @@ class WorkloadCondition:
     since: float
 
 
+class TopologyDomain(NamedTuple):
+    """Nodes with these labels, to which Kueue's topology assignment gives so many ranks."""
+
+    labels: tuple[tuple[str, str], ...]
+    ranks: int
+
+
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
     """What Kueue assigned to a pod set, with its flavours resolved."""
@@ -256,6 +263,8 @@ class PodSetAssignment:
     annotations: Mapping[str, str] = field(default_factory=dict)
     conflict: str | None = None
     """Two checks (or a check and a flavour) want different values: which."""
+    topology: tuple[TopologyDomain, ...] = ()
+    """In the order of the ranks; empty without topology-aware scheduling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +294,8 @@ class WorkloadView:
     """By pod set, how many of the pods that its spec counts have given their quota back."""
     deactivated_by_us: bool = False
     """``spec.active`` is false because this operator set it, by the annotation set with it."""
+    unhealthy_nodes: tuple[str, ...] = ()
+    """Nodes of its topology assignment for which Kueue is looking for others."""
 
     @property
     def holds_quota(self) -> bool:

@@ -9,6 +9,7 @@ from goodput_operator.domain.model import PodSetAssignment
 from goodput_operator.domain.placement.constraints import NodeConstraints
 from goodput_operator.domain.placement.gang import AVOIDED, NoPlace, Placed, RankGroup, plan_gang
 from goodput_operator.domain.placement.ledger import free_resources
+from goodput_operator.domain.placement.topology import plan_in_topology
 from goodput_operator.domain.resources import pod_requests
 
 
@@ -39,7 +40,8 @@ def find_room(
 
     The pods ``leaving``, by UID, count as gone, and the nodes ``shunned`` are left out, with those
     that are excluded for this job. Nodes that have failed jobs of late come last. Claims that one
-    node alone can mount are not looked at.
+    node alone can mount are not looked at. Under topology-aware scheduling there is room for the
+    whole gang alone, where Kueue has put it: another place for lost ranks is Kueue's to give.
     """
     workload = context.workload
     assigned: Mapping[str, PodSetAssignment] = (
@@ -55,7 +57,14 @@ def find_room(
     )
     free = free_resources(context.snapshot, context.job.key, leaving)
     left_out = {*context.excluded_nodes, *shunned}
-    return plan_gang(groups, context.snapshot.nodes, free, left_out, trust.levels(context))
+    nodes, levels = context.snapshot.nodes, trust.levels(context)
+    topology = {each.name: each.topology for each in assigned.values() if each.topology}
+    if not topology:
+        return plan_gang(groups, nodes, free, left_out, levels)
+    if workload and workload.unhealthy_nodes:
+        names = ", ".join(workload.unhealthy_nodes)
+        return NoPlace(f"Kueue is to replace {names} in its topology assignment", 0)
+    return plan_in_topology(groups, topology, nodes, free, left_out, levels)
 
 
 def rank_group(

@@ -11,11 +11,13 @@ from goodput_operator import constants as c
 from goodput_operator.domain.model import (
     CheckState,
     PodSetAssignment,
+    TopologyDomain,
     WorkloadCondition,
     WorkloadView,
 )
 from goodput_operator.observe import raw as r
 from goodput_operator.observe.flavor import FlavorView
+from goodput_operator.observe.topology import parse_topology
 
 WORKLOAD_ANNOTATION = f"{c.KUEUE_GROUP}/workload"
 POD_SET_LABEL = f"{c.KUEUE_GROUP}/podset"
@@ -65,6 +67,9 @@ def parse_workload(
             r.text(each, "name"): r.integer(each, "count") or 0
             for each in r.mappings(raw, "status", "reclaimablePods")
         },
+        unhealthy_nodes=tuple(
+            r.text(node, "name") for node in r.mappings(raw, "status", "unhealthyNodes")
+        ),
         deactivated_by_us=bool(r.text(raw, "metadata", "annotations", c.ANNOTATION_DEACTIVATED)),
     )
 
@@ -90,7 +95,9 @@ def _assignments(
         merged = _Merge(f"role {name}", r.strings(pod_set, "template", "spec", "nodeSelector"))
         for flavor in dict.fromkeys(r.strings(assigned, "flavors").values()):
             merged.add_flavor(flavor, flavors.get(flavor))
+        topology: tuple[TopologyDomain, ...] = ()
         if r.mapping(assigned, "topologyAssignment"):
+            topology = merged.read_topology(r.mapping(assigned, "topologyAssignment"))
             merged.parts["annotations"].update(_topology_annotations(raw, pod_set))
             merged.parts["labels"][POD_SET_LABEL] = name
         for check in r.mappings(raw, "status", "admissionChecks"):
@@ -108,6 +115,7 @@ def _assignments(
             labels=merged.parts["labels"],
             annotations=merged.parts["annotations"],
             conflict=merged.conflict,
+            topology=topology,
         )
 
 
@@ -142,6 +150,13 @@ class _Merge:
         for part in self.parts:
             self._add(part, r.strings(update, part), f"AdmissionCheck {check}")
         self._add_tolerations(r.mappings(update, "tolerations"))
+
+    def read_topology(self, raw: Mapping[str, Any]) -> tuple[TopologyDomain, ...]:
+        try:
+            return parse_topology(raw)
+        except ValueError as error:
+            self._say(f"topologyAssignment cannot be read ({error})")
+            return ()
 
     def _add(self, part: _Part, wanted: Mapping[str, str], source: str) -> None:
         for key, value in wanted.items():

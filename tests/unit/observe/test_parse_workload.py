@@ -179,6 +179,13 @@ def test_pods_of_a_topology_assignment_are_marked_for_kueue() -> None:
     }
 
 
+def test_a_topology_assignment_that_cannot_be_read_is_a_conflict_and_no_freedom() -> None:
+    raw = workload(topologyAssignment={"levels": ["rack"], "slices": [{"domainCount": 1}]})
+    (assigned,) = parse(raw).assignments
+    assert assigned.conflict is not None
+    assert "topologyAssignment cannot be read" in assigned.conflict
+
+
 @pytest.mark.parametrize(
     "raw",
     [
