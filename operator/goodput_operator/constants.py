@@ -63,6 +63,9 @@ class ConditionType:
     """Whether the gang has fewer ranks than the spec asks for. It appears with the first such."""
     MIGRATING: Final = "Migrating"
     """Whether the gang is about to leave nodes. It appears with the first such node."""
+    STALLED: Final = "Stalled"
+    """Whether the ranks made no step for too long, and none since. It appears with the first hang.
+    """
 
 
 class Reason:
@@ -107,11 +110,15 @@ class Reason:
     WAITING_FOR_ROOM: Final = "WaitingForRoom"
     NOTHING_TO_LEAVE: Final = "NothingToLeave"
     MIGRATED: Final = "Migrated"
+    # Steps
+    NO_PROGRESS: Final = "NoProgress"
+    PROGRESSING: Final = "Progressing"
     # Ends
     COMPLETED: Final = "Completed"
     CRASH_BUDGET_EXHAUSTED: Final = "CrashBudgetExhausted"
     INFRASTRUCTURE_BUDGET_EXHAUSTED: Final = "InfrastructureBudgetExhausted"
     PREEMPTION_BUDGET_EXHAUSTED: Final = "PreemptionBudgetExhausted"
+    HANG_BUDGET_EXHAUSTED: Final = "HangBudgetExhausted"
     FAILURE_RULE: Final = "FailureRule"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
@@ -128,6 +135,7 @@ class EventReason:
     NODE_LOST: Final = "NodeLost"
     RANK_CRASHED: Final = "RankCrashed"
     POD_LOST: Final = "PodLost"
+    RANKS_HUNG: Final = "RanksHung"
     RESTARTING: Final = "Restarting"
     RANKS_REPLACED: Final = "RanksReplaced"
     RESUMED: Final = "Resumed"

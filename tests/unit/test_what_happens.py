@@ -166,6 +166,29 @@ def _rule() -> Told:
     return later(world, key, world.policy.attribution_seconds + 1)
 
 
+def hangs(times: int, **tolerance: Any) -> Told:
+    """A gang that reaches step 120, and makes no step any more, so many times."""
+    world, key = running(faultTolerance={"progressTimeoutSeconds": 600, **tolerance})
+    world.listen()
+    world.step_to(key, 119, 119)
+    world.now += 2
+    world.step_to(key, 120, 119)
+    for wait in (600, 1800)[:times]:
+        world.now += wait
+        world.run(key)
+    return world, key
+
+
+@story("The ranks make no step for `progressTimeoutSeconds`")
+def _hung() -> Told:
+    return hangs(1)
+
+
+@story("The ranks hang again and again, without a new step in between")
+def _hangs() -> Told:
+    return hangs(2, maxHangRestarts=1)
+
+
 @story("Somebody deletes a pod of the gang")
 def _pod_deleted() -> Told:
     world, key = running()
@@ -323,7 +346,8 @@ def test_what_the_page_says_is_what_happens(event: str) -> None:
     status = world.job(key)
     assert status.phase == state
     counts: dict[str, Any] = status.restarts.model_dump(by_alias=True, exclude_defaults=True)
-    assert counts == ({} if counted == "–" else {counted: 1})
+    cause, _, times = counted.partition(" ×")
+    assert counts == ({} if counted == "–" else {cause: int(times or 1)})
     heard = said(world, key)
     for saying in sayings.split("<br>"):
         parts = re.fullmatch(r"`([^`]+)` (.+)", saying.strip())

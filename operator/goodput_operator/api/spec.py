@@ -176,6 +176,31 @@ class FaultTolerance(ApiModel):
         description="Restarts after something of higher priority took the place. "
         "Unlimited when absent.",
     )
+    max_hang_restarts: int = Field(
+        default=3,
+        ge=0,
+        le=10_000,
+        description=(
+            "Restarts in a row after the ranks hung, before the job fails. A step beyond all "
+            "before clears them."
+        ),
+    )
+    progress_timeout_seconds: Seconds | None = Field(
+        default=None,
+        description=(
+            "Seconds without a new step, while all ranks run, after which the gang hangs and is "
+            "restarted. Longer than any step, save, evaluation or end of the run may take. Hangs "
+            "are not looked for when absent."
+        ),
+    )
+    first_step_timeout_seconds: Seconds = Field(
+        default=1800,
+        description=(
+            "The same until the first new step of an attempt, and after ranks were replaced: "
+            "reading the checkpoint and compiling take longer. Without progressTimeoutSeconds it "
+            "has no meaning."
+        ),
+    )
     forgive_after_seconds: int = Field(
         default=6 * 3600,
         ge=0,

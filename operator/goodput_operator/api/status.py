@@ -336,6 +336,13 @@ class TrainingJobStatus(ApiModel):
             "attempt last trained for forgiveAfterSeconds, without what a rule did not count."
         ),
     )
+    hang_step: int | None = Field(
+        default=None,
+        description=(
+            "The highest step before the newest hang: one beyond it clears what is charged for "
+            "hangs."
+        ),
+    )
     restart_at: Time | None = Field(default=None, description="Earliest start of the next attempt.")
     placement_failures: int = Field(
         default=0, description="Placements withdrawn in a row since the last one that started."

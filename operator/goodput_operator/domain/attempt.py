@@ -10,6 +10,7 @@ from goodput_operator.domain import (
     capture,
     elastic,
     failures,
+    hang,
     interval,
     migration,
     recovery,
@@ -50,6 +51,7 @@ def observe(context: Context) -> Verdict | None:
         or _asked_to_stop(context)
         or _captured(context)
         or _failed(context)
+        or _hung(context)
     )
     if found is not None:
         return found
@@ -175,6 +177,11 @@ def _failed(context: Context) -> Verdict | None:
     )
 
 
+def _hung(context: Context) -> Verdict | None:
+    failure = hang.find_hang(context)
+    return hang.told(restart.after_failure(context, failure)) if failure is not None else None
+
+
 def _held(context: Context, failure: Failure) -> Verdict | None:
     """Wait, if the nodes that would be lost are only silent, and may not be the ones that are sick.
 
@@ -296,6 +303,7 @@ def _running(context: Context) -> Verdict:
             **recovery.refreshed(context),
         },
         events=_resumed(context),
+        conditions=hang.progressing(context),
         requeue_after=_until_next_deadline(context),
     )
 
@@ -360,6 +368,9 @@ def _until_next_deadline(context: Context) -> float | None:
     unbound = [pod for pod in context.live_pods.values() if pod.node is None]
     if unbound:
         waits.append(min(withdrawal.bind_deadline(context, pod) for pod in unbound) - now)
+    left = hang.seconds_left(context)
+    if left is not None:
+        waits.append(left)
     limit = context.spec.active_deadline_seconds
     if limit is not None:
         waits.append(

@@ -17,6 +17,7 @@ from goodput_operator.api.status import (
     Restarts,
 )
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
+from goodput_operator.domain import hang
 from goodput_operator.domain.blame import find_blame
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
@@ -91,7 +92,10 @@ def ended(
         "active_seconds": round(status.active_seconds + active, 3),
         "node_seconds": round(status.node_seconds + len(placement.nodes) * active, 3),
     }
-    charged = Restarts() if _forgives(context) else status.charged
+    forgives = _forgives(context) and (cause is not Cause.HANG or hang.reached(context) is not None)
+    charged = Restarts() if forgives else hang.forgiven(context)
+    if cause is Cause.HANG:
+        updates |= hang.accounted(context)
     if cause is not None:
         updates["restarts"] = status.restarts.plus(cause)
         charged = charged.plus(cause) if is_charged(rule) else charged

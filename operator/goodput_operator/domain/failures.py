@@ -42,6 +42,8 @@ class Failure:
     """The node whose kubelet refused the pod: it would do so again."""
     rule: FiredRule | None = None
     """The user's rule that it matched."""
+    suspects: tuple[str, ...] = ()
+    """The nodes that it is put down to for now, if it can be told."""
     happened_at: float | None = None
     """When it happened, as far as anybody knows; None: just now."""
 

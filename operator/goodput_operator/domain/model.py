@@ -12,6 +12,7 @@ from goodput_operator import constants as c
 from goodput_operator.api.node_health import NodeHealthStatus
 from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import TrainingJobStatus
+from goodput_operator.domain.heard import Heard
 from goodput_operator.domain.resources import Resources
 
 
@@ -398,3 +399,5 @@ class Snapshot:
     """PersistentVolumes by name."""
     health: Mapping[str, NodeHealthView] = field(default_factory=dict)
     """NodeHealths by the name of their node."""
+    heard: Heard | None = None
+    """What the ranks report; None while nobody listens."""

@@ -64,6 +64,7 @@ def after_failure(context: Context, failure: Failure) -> Verdict:
         failure.cause if begun else None,
         failure.lost_nodes,
         failure.rule if begun else None,
+        failure.suspects,
     )
     in_a_row = _short(context, _CRASHED if failure.cause is Cause.CRASH else _LOST)
     wait = wait_before(context, failure, updates["charged"], in_a_row)
@@ -247,6 +248,12 @@ def used_up(context: Context, charged: Restarts) -> tuple[str, str] | None:
             "maxPreemptionRestarts",
             tolerance.max_preemption_restarts,
             c.Reason.PREEMPTION_BUDGET_EXHAUSTED,
+        ),
+        (
+            Cause.HANG,
+            "maxHangRestarts",
+            tolerance.max_hang_restarts,
+            c.Reason.HANG_BUDGET_EXHAUSTED,
         ),
         (
             Cause.CRASH,

@@ -97,6 +97,8 @@ def _conditions(context: Context, verdict: Verdict) -> tuple[Condition, ...]:
     if verdict.phase in _OVER:
         put(c.ConditionType.ADMITTED, False, verdict.reason, "the job is over")
         put(_OVER[verdict.phase], True, verdict.reason, verdict.message)
+        if verdict.phase is Phase.COMPLETE and is_true(result, c.ConditionType.STALLED):
+            put(c.ConditionType.STALLED, False, verdict.reason, verdict.message)
     elif workload is not None and workload.is_admitted:
         told = workload.admitted.message if workload.admitted else ""
         put(c.ConditionType.ADMITTED, True, c.Reason.ADMITTED, told)

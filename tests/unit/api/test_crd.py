@@ -103,6 +103,8 @@ def test_spec_has_the_models_defaults_and_status_has_none() -> None:
     assert at("spec", "faultTolerance")["default"] == {
         "restartScope": "Gang",
         "maxCrashRestarts": 3,
+        "maxHangRestarts": 3,
+        "firstStepTimeoutSeconds": 1800,
         "crashBackoff": {"baseSeconds": 10, "maxSeconds": 300},
         "forgiveAfterSeconds": 21600,
         "rules": [],

@@ -15,6 +15,7 @@ from goodput_operator.api.status import DurableCheckpoint, Progress, TrainingJob
 from goodput_operator.api.times import format_micro_time
 from goodput_operator.domain import plan as p
 from goodput_operator.domain import size
+from goodput_operator.domain.heard import GangReports, Heard, RankReports
 from goodput_operator.domain.model import (
     BadCondition,
     CheckState,
@@ -95,6 +96,8 @@ class World:
     refused: dict[JobKey, str] = field(default_factory=dict)
     """Jobs of whose pods the API server takes the first rank only, and what it says."""
     errors: dict[JobKey, Refusal] = field(default_factory=dict)
+    heard: Heard | None = None
+    """What the ranks report, each for itself."""
     stop_after: int | None = None
     """Kill the operator after so many more writes."""
     _version: int = 0
@@ -179,6 +182,25 @@ class World:
             ),
         )
 
+    def listen(self) -> None:
+        """The operator begins to listen for reports, with nothing in memory."""
+        self.heard = Heard(self.now)
+
+    def step_to(self, key: JobKey, *steps: int) -> None:
+        """Each rank of the first role reports a step; the status has the highest as well."""
+        assert self.heard is not None
+        status, uid = self.jobs[key].status, self.jobs[key].uid
+        before = self.heard.gangs.get(uid)
+        same = before is not None and before.attempt == status.attempt
+        ranks = dict(before.ranks) if before is not None and same else {}
+        for rank, step in enumerate(steps):
+            known = ranks.get(("worker", rank))
+            if known is None or step > known.step:
+                ranks["worker", rank] = RankReports(step, self.now)
+        first = before.first_step if before is not None and same else min(steps)
+        gang = GangReports(status.attempt, first, ranks)
+        self.heard = Heard(self.heard.since, {**self.heard.gangs, uid: gang})
+
     def evict(self, key: JobKey, reason: str) -> None:
         workload = self.workload(key)
         condition = WorkloadCondition(True, reason, f"evicted: {reason}", self.now)
@@ -237,6 +259,7 @@ class World:
             volumes=self.volumes,
             errors=self.errors,
             health=self.health,
+            heard=self.heard,
         )
 
     def play(self) -> None:
