@@ -165,7 +165,7 @@ def progress_server(operator: Operator, address: str) -> ProgressServer:
         operator.progress = ProgressTarget(address, pem)
 
     host, _, port = config.progress_listen.rpartition(":")
-    return ProgressServer(
+    server = ProgressServer(
         ProgressConfig(
             address=address,
             namespace=config.namespace,
@@ -180,6 +180,8 @@ def progress_server(operator: Operator, address: str) -> ProgressServer:
         on_applied=operator.store.put_job,
         on_trust=trust,
     )
+    operator.store.heard = server.heard
+    return server
 
 
 if __name__ == "__main__":

@@ -62,15 +62,19 @@ class Recorder:
         """Jobs held."""
         return len(self._jobs)
 
-    async def record(self, view: JobView, report: Report) -> int | None:
+    async def record(
+        self, view: JobView, report: Report, on_believed: Callable[[], None] = lambda: None
+    ) -> int | None:
         """Take a report over; the step of the newest checkpoint that is durably known.
 
+        ``on_believed`` is called once it makes sense, before anything is written.
         Raises RefusedError: UNAVAILABLE when a durable step could not be written, which is then
         tried again whether or not the worker repeats it.
         """
         job = self._job(view)
         merged = merge(job.wanted, report, format_micro_time(self._wall_clock()))
         job.wanted = merged.reported
+        on_believed()
         claimed = report.checkpoint_step
         if merged.durable or merged.urgent or self._is_unwritten(job, claimed):
             try:

@@ -13,11 +13,13 @@ from aiohttp import web
 
 from goodput_operator import constants as c
 from goodput_operator.domain.health import checkpoint_request
+from goodput_operator.domain.heard import Heard
 from goodput_operator.domain.interval import published
 from goodput_operator.domain.model import JobKey, JobView
 from goodput_operator.kube.errors import ApiError
 from goodput_operator.progress import certificates
 from goodput_operator.progress.auth import Authenticator, Sender, authorise
+from goodput_operator.progress.memory import Memory
 from goodput_operator.progress.ports import ProgressClient, ProgressStore
 from goodput_operator.progress.recorder import Recorder
 from goodput_operator.progress.refusal import Outcome, RefusedError
@@ -36,6 +38,8 @@ POD_RATE, POD_BURST = 5.0, 20.0
 REVIEW_RATE, REVIEW_BURST = 50.0, 500.0
 """Tokens not seen before, per second and source address; many pods may share one address."""
 SHUTDOWN_SECONDS = 5.0
+ATTEND_SECONDS = 1.0
+"""The memory of reports is looked after this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class ProgressServer:
         self._on_outcome = on_outcome
         self._authenticator = Authenticator(client)
         self._recorder = Recorder(client, store, config.interval_seconds, on_applied=on_applied)
+        self._memory = Memory(store)
         self._pods = Throttle(POD_RATE, POD_BURST)
         self._reviews = Throttle(REVIEW_RATE, REVIEW_BURST)
         self._on_trust = on_trust
@@ -98,6 +103,10 @@ class ProgressServer:
         if self._runner is None or not self._runner.addresses:
             raise RuntimeError("the progress server does not listen before start()")
         return int(self._runner.addresses[0][1])
+
+    def heard(self) -> Heard | None:
+        """What the ranks have reported; None while it does not listen."""
+        return self._memory.view()
 
     async def prepare(self) -> None:
         """Load the CAs, or create them. Raises ApiError and CertificateError."""
@@ -151,14 +160,23 @@ class ProgressServer:
             self._config.listen_port,
             ssl_context=self._context,
         ).start()
+        self._memory.listen()
         self._tasks = [
+            asyncio.create_task(self._attend(), name="progress-memory"),
             asyncio.create_task(self._recorder.run(), name="progress-recorder"),
             asyncio.create_task(self._keep_certificates(), name="progress-certificates"),
         ]
         log.info("progress endpoint listens on port %d as %s", self.port, self._config.address)
 
+    async def _attend(self) -> None:
+        while True:
+            await asyncio.sleep(ATTEND_SECONDS)
+            self._memory.attend()
+            self._memory.forget()
+
     async def stop(self) -> None:
         """Stop listening, write what is not written yet, end the tasks."""
+        self._memory.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -207,14 +225,21 @@ class ProgressServer:
     async def _post(self, request: web.Request) -> web.Response:
         key = JobKey(request.match_info["namespace"], request.match_info["name"])
         remote = request.remote or "unknown"
-        identity = await self._authenticator.identify(
-            request.headers.get("Authorization"), lambda: self._reviews.take(remote)
-        )
+        try:
+            identity = await self._authenticator.identify(
+                request.headers.get("Authorization"), lambda: self._reviews.take(remote)
+            )
+        except RefusedError as refusal:
+            if refusal.outcome is Outcome.UNAVAILABLE:
+                self._memory.missed()
+            raise
         self._pods.take(f"pod {identity.namespace}/{identity.name}")
         sender = authorise(identity, key, self._store)
         report = parse_report(await _body(request))
         check_sender(report, sender)
-        durable = await self._recorder.record(sender.job, report)
+        durable = await self._recorder.record(
+            sender.job, report, lambda: self._memory.hear(sender.pod, report)
+        )
         return web.json_response(answer(self._store.job(key) or sender.job, durable))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from goodput_operator import constants as c
 from goodput_operator.api.status import Phase
+from goodput_operator.domain.heard import Heard
 from goodput_operator.domain.migration import waits_for_room
 from goodput_operator.domain.model import (
     ClaimView,
@@ -86,6 +87,8 @@ class Store:
         self._claims: dict[tuple[str, str], ClaimView] = {}
         self._volumes: dict[str, VolumeView] = {}
         self._errors: dict[JobKey, Refusal] = {}
+        self.heard: Callable[[], Heard | None] = lambda: None
+        """What the progress endpoint has heard, if there is one."""
 
     # What others ask
 
@@ -101,6 +104,7 @@ class Store:
             claims=self._claims,
             volumes=self._volumes,
             health=self._health,
+            heard=self.heard(),
         )
 
     def job(self, key: JobKey) -> JobView | None:

@@ -132,6 +132,56 @@ async def test_refusals_have_their_own_status(world: World) -> None:
     assert (await world.post(REPORT, token="new"))[0] == 503
 
 
+def steps(world: World) -> dict[tuple[str, int], int]:
+    """The newest step of each rank that a decision would see."""
+    heard = world.server.heard()
+    assert heard is not None
+    return {rank: each.step for gang in heard.gangs.values() for rank, each in gang.ranks.items()}
+
+
+async def test_what_each_rank_says_is_remembered_by_its_role_and_rank(world: World) -> None:
+    await world.post(REPORT)
+    token = world.client.admit(WORKER)
+    await world.post({"attempt": 1, "role": "worker", "rank": 2, "step": 9}, token)
+    assert steps(world) == {("chief", 0): 7, ("worker", 1): 9}
+
+
+@pytest.mark.parametrize("body", [{"step": -1}, {"attempt": 2}, {"step": 10**11}])
+async def test_what_is_refused_is_not_remembered(world: World, body: dict[str, Any]) -> None:
+    assert (await world.post(REPORT | body))[0] == 400
+    assert steps(world) == {}
+
+
+async def test_a_step_is_remembered_though_the_status_cannot_be_written(world: World) -> None:
+    token = world.client.admit(CHIEF)
+    await world.post(REPORT, token)
+    world.client.failing = True
+    assert (await world.post(REPORT | {"step": 8, "checkpointStep": 8}, token))[0] == 503
+    assert steps(world) == {("chief", 0): 8}
+
+
+async def test_only_what_it_could_not_judge_makes_it_blind(world: World) -> None:
+    before = world.server.heard()
+    await world.post(REPORT, token="bad")
+    await world.post(REPORT | {"attempt": 2})
+    assert before is not None
+    assert world.server.heard() == before
+    world.client.failing = True
+    await world.post(REPORT, token="new")
+    after = world.server.heard()
+    assert after is not None
+    assert after.since > before.since
+
+
+async def test_a_server_that_has_stopped_hears_nothing() -> None:
+    world = World()
+    assert world.server.heard() is None
+    await world.server.start()
+    assert world.server.heard() is not None
+    await world.server.stop()
+    assert world.server.heard() is None
+
+
 async def test_pod_that_floods_is_slowed_down(world: World) -> None:
     codes = [code for code, _ in await asyncio.gather(*(world.post(REPORT) for _ in range(40)))]
     assert 429 in codes
