@@ -35,9 +35,14 @@ TOLERANT = {"maxCrashRestarts": 1000, "crashBackoff": {"baseSeconds": 1, "maxSec
 
 
 def seeds() -> list[int]:
-    """The seed asked for, or those to run again and a new one."""
+    """The seed asked for, or those to run again and a new one.
+
+    The processes of a parallel run have to agree on it.
+    """
     asked = os.environ.get("GOODPUT_CHAOS_SEED")
-    return [int(asked)] if asked else [*SEEDS, random.SystemRandom().randrange(10**6)]
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    fresh = random.Random(run).randrange(10**6)
+    return [int(asked)] if asked else [*SEEDS, fresh]
 
 
 def submit(tenant: Tenant, number: int, seeded: random.Random) -> tuple[str, int]:
