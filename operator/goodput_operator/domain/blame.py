@@ -83,15 +83,15 @@ def _refusing(context: Context) -> tuple[str, ...]:
 
 def _failed_first(context: Context) -> tuple[str, ...]:
     """The node of the rank that failed first; none when that cannot be told, or is no wonder."""
-    failed = sorted(
-        (time, pod.node, pod)
+    failed = [
+        (time, pod)
         for pod in context.live_pods.values()
         if pod.node is not None and (time := _exit_time(pod)) is not None
-    )
+    ]
     if not failed:
         return ()
-    began = failed[0][0]
-    first = [pod for time, _, pod in failed if time <= began + SAME_MOMENT_SECONDS]
+    began = min(time for time, _ in failed)
+    first = [pod for time, pod in failed if time <= began + SAME_MOMENT_SECONDS]
     nodes = {pod.node for pod in first if pod.node is not None}
     own_fault = any(each.reason in _OWN_FAULT for pod in first for each in pod.exits)
     return tuple(nodes) if len(nodes) == 1 and not own_fault else ()

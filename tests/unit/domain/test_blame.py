@@ -137,6 +137,19 @@ def test_ranks_that_fail_at_the_same_moment_blame_nobody() -> None:
     assert world.job(key).attempts[-1].blame is None
 
 
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_ranks_that_fail_at_the_same_moment_on_one_node_are_one_suspect(replicas: int) -> None:
+    world = World()
+    world.add_nodes("n1", gpus=4)
+    key = world.submit(spec=job_spec(replicas))
+    world.run(key)
+    for pod in world.pods_of(key):
+        world.exit(pod.name, 1)
+    world.run(key)
+    assert world.job(key).restarts.crash == 1
+    assert world.job(key).attempts[-1].blame.nodes == ("n1",)
+
+
 def test_only_the_rank_that_failed_first_is_held_against_its_node() -> None:
     world, key = world_of("n1", "n2", "n3", "n4", replicas=2)
     first, second = world.pods_of(key)
