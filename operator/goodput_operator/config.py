@@ -122,6 +122,9 @@ class Config(BaseModel):
     placement_tries: int = Field(default=DEFAULT_POLICY.placement_tries, ge=1)
     hold_seconds: Positive = DEFAULT_POLICY.hold_seconds
     shrink_seconds: NotNegative = DEFAULT_POLICY.shrink_seconds
+    grow_after_seconds: NotNegative = DEFAULT_POLICY.grow_after_seconds
+    grow_room_seconds: NotNegative = DEFAULT_POLICY.grow_room_seconds
+    grow_per_hour: int = Field(default=DEFAULT_POLICY.grow_per_hour, ge=0)
     exclusion_seconds: Positive = DEFAULT_POLICY.exclusion_seconds
     requeue_base_seconds: Positive = DEFAULT_POLICY.requeue_base_seconds
     requeue_max_seconds: Positive = DEFAULT_POLICY.requeue_max_seconds

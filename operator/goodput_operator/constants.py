@@ -130,6 +130,8 @@ class EventReason:
     ADMITTED: Final = "Admitted"
     GANG_PLACED: Final = "GangPlaced"
     DEGRADED: Final = "Degraded"
+    GROWING: Final = "Growing"
+    RESIZED: Final = "Resized"
     GANG_STARTED: Final = "GangStarted"
     NOT_STARTED: Final = "NotStarted"
     NODE_LOST: Final = "NodeLost"

@@ -56,6 +56,7 @@ class Outcome(StrEnum):
     POWER_SHED = "PowerShed"
     EVICTED = "Evicted"
     SUSPENDED = "Suspended"
+    RESIZED = "Resized"
     UNSCHEDULABLE = "Unschedulable"
     KUEUE_NOT_CONFIGURED = "KueueNotConfigured"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -198,6 +199,24 @@ class Move(ApiModel):
     nodes: tuple[str, ...] = Field(description="The nodes to leave.")
     since: Time = Field(description="When it was decided.")
     deadline: Time = Field(description="When it leaves without a new checkpoint.")
+
+
+class Growth(ApiModel):
+    """A gang that is smaller than asked for is to have more ranks; cleared when it has, or cannot.
+
+    The workers are asked for a checkpoint by the whole seconds of ``asked_at``.
+    """
+
+    room_since: Time = Field(description="Since when there has been room on nodes for more ranks.")
+    workload: str | None = Field(
+        default=None, description="The Workload that asks Kueue for their quota."
+    )
+    asked_at: Time | None = Field(
+        default=None, description="When the workers were asked for a checkpoint: it has the quota."
+    )
+    deadline: Time | None = Field(
+        default=None, description="When it restarts without a new checkpoint."
+    )
 
 
 class Requeue(ApiModel):
@@ -355,6 +374,7 @@ class TrainingJobStatus(ApiModel):
     move_not_before: Time | None = Field(
         default=None, description="After a move was called off: the earliest time of another."
     )
+    growth: Growth | None = None
     requeue: Requeue | None = None
     waiting_since: Time | None = Field(
         default=None, description="Since when the job has quota but no placement."

@@ -12,6 +12,9 @@ from goodput_operator.domain.names import workload_name
 
 __all__ = ["PriorityClass", "activation_patch", "build_workload", "priority_class", "workload_name"]
 
+SLICE_ANNOTATION = f"{c.KUEUE_GROUP}/workload-slice-replacement-for"
+"""Kueue's scheduler reads it on the new Workload alone, whose pod sets may have a ``minCount``. Its
+annotation ``elastic-job`` may not be beside that, and only its own job framework needs it."""
 TOPOLOGY_ANNOTATION_PREFIX = f"{c.KUEUE_GROUP}/podset-"
 
 _POD_FIELDS = (
@@ -51,13 +54,22 @@ def priority_class(job: JobView) -> PriorityClass | None:
     return None
 
 
-def build_workload(job: JobView, name: str, priority: int | None = None) -> dict[str, Any]:
+def build_workload(
+    job: JobView,
+    name: str,
+    priority: int | None = None,
+    replaces: str | None = None,
+    least: int | None = None,
+) -> dict[str, Any]:
     """The Workload, under the name that the plan gives.
+
+    One that ``replaces`` another takes its quota over when it is admitted, with more than ``least``
+    ranks of the role that may be smaller.
 
     ``priority`` is the value of ``priority_class(job)``: nobody looks it up for us, and Kueue
     refuses a class without it. Raises ValueError when it is missing though the job has a class.
     """
-    pod_sets = [_pod_set(role) for role in ranks.spec_of(job).roles]
+    pod_sets = [_pod_set(role, least) for role in ranks.spec_of(job).roles]
     spec: dict[str, Any] = {"podSets": pod_sets, "active": True}
     if job.queue:
         spec["queueName"] = job.queue
@@ -68,15 +80,18 @@ def build_workload(job: JobView, name: str, priority: int | None = None) -> dict
         spec["priorityClassRef"] = named._asdict()
     if priority is not None:
         spec["priority"] = priority
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": job.key.namespace,
+        "labels": ranks.job_labels(job),
+        "ownerReferences": [ranks.owner_reference(job)],
+    }
+    if replaces is not None:
+        metadata["annotations"] = {SLICE_ANNOTATION: f"{job.key.namespace}/{replaces}"}
     return {
         "apiVersion": c.KUEUE_API_VERSION,
         "kind": "Workload",
-        "metadata": {
-            "name": name,
-            "namespace": job.key.namespace,
-            "labels": ranks.job_labels(job),
-            "ownerReferences": [ranks.owner_reference(job)],
-        },
+        "metadata": metadata,
         "spec": spec,
     }
 
@@ -93,7 +108,7 @@ def activation_patch(active: bool) -> dict[str, Any]:
     }
 
 
-def _pod_set(role: Role) -> dict[str, Any]:
+def _pod_set(role: Role, least: int | None) -> dict[str, Any]:
     spec = _pod_spec(role)
     reduced = {field: copy.deepcopy(spec[field]) for field in _POD_FIELDS if spec.get(field)}
     for kind in ("initContainers", "containers"):
@@ -103,7 +118,7 @@ def _pod_set(role: Role) -> dict[str, Any]:
     template: dict[str, Any] = {"spec": reduced}
     pod_set: dict[str, Any] = {"name": role.name, "count": role.replicas, "template": template}
     if role.min_replicas is not None:
-        pod_set["minCount"] = role.min_replicas
+        pod_set["minCount"] = role.min_replicas if least is None else least
     annotations = _topology_annotations(role)
     if annotations:
         template["metadata"] = {"annotations": annotations}

@@ -10,6 +10,7 @@ from goodput_operator.api.times import format_micro_time, parse_time
 from goodput_operator.domain import (
     conditions,
     elastic,
+    growth,
     handover,
     quota,
     restart,
@@ -41,7 +42,8 @@ All but the first where its feature UnadmittedWorkloadsObservability is on.
 def advance(context: Context) -> Verdict:
     """One step towards the next attempt, or the reason why there is none."""
     return (
-        _obsolete(context)
+        growth.tidy(context)
+        or _obsolete(context)
         or _suspended(context)
         or _gives_back(context)
         or _malformed(context)
@@ -114,7 +116,7 @@ def _obsolete(context: Context) -> Verdict | None:
     obsolete = [
         each
         for each in context.workloads
-        if each.name != context.workload_name or each.is_finished or each.queue != queue
+        if each is not context.workload or each.is_finished or each.queue != queue
     ]
     if not obsolete:
         return None

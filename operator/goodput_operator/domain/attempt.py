@@ -10,6 +10,7 @@ from goodput_operator.domain import (
     capture,
     elastic,
     failures,
+    growth,
     hang,
     interval,
     migration,
@@ -56,15 +57,16 @@ def observe(context: Context) -> Verdict | None:
     if found is not None:
         return found
     outlook = migration.look(context)
-    return outlook.verdict or outlook.told(
-        elastic.giving_back(
-            context,
-            withdrawal.cannot_bind(context)
-            or withdrawal.cannot_create(context)
-            or _start(context)
-            or _running(context),
-        )
+    if outlook.verdict is not None:
+        return outlook.verdict
+    verdict = (
+        withdrawal.cannot_bind(context)
+        or withdrawal.cannot_create(context)
+        or _start(context)
+        or _running(context)
     )
+    grown = growth.grow(context, verdict) if context.status.move is None else verdict
+    return outlook.told(elastic.giving_back(context, grown))
 
 
 def _unreadable(context: Context) -> Verdict | None:
@@ -116,6 +118,8 @@ def _asked_to_stop(context: Context) -> Verdict | None:
         return _stop(context, Outcome.SUSPENDED, c.EventReason.SUSPENDED, "spec.suspend is true")
     if workload is None:
         return _stop(context, Outcome.EVICTED, c.EventReason.EVICTED, _without_workload(context))
+    if growth.is_handing_over(context, workload):
+        return None
     if workload.is_evicted or workload.is_finished or not workload.has_admission:
         reason, message = _eviction(workload)
         preempted = reason == PREEMPTED

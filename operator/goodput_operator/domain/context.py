@@ -56,8 +56,28 @@ class Context:
 
     @cached_property
     def workload(self) -> WorkloadView | None:
-        """The Workload that fits the spec, if it exists."""
+        """The Workload that fits the spec, if it exists.
+
+        Of several, the newest that holds quota: it has taken over from the one before it.
+        """
+        prefix = names.slice_prefix(self.job)
+        holding = [each for each in self.workloads if each.holds_quota]
+        slices = [each for each in holding if each.name.startswith(prefix)]
+        if slices:
+            return max(slices, key=lambda each: (each.created_at, each.name))
         return next((each for each in self.workloads if each.name == self.workload_name), None)
+
+    @cached_property
+    def spent_workloads(self) -> tuple[WorkloadView, ...]:
+        """Workloads of this spec that nothing runs on, and nothing will."""
+        prefix, current = names.slice_prefix(self.job), self.workload
+        return tuple(
+            each
+            for each in self.workloads
+            if each is not current
+            and (each.name.startswith(prefix) or each.name == self.workload_name)
+            and not each.holds_quota
+        )
 
     @cached_property
     def pods(self) -> tuple[PodView, ...]:

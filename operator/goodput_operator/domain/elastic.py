@@ -9,10 +9,12 @@
 
 from dataclasses import replace
 
+from goodput_operator.api.status import Outcome
 from goodput_operator.domain import size
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.placement.gang import Placed
 from goodput_operator.domain.plan import ReclaimPods, WorkloadStatusChange
+from goodput_operator.domain.restart import last_record
 from goodput_operator.domain.room import find_place
 from goodput_operator.domain.verdict import Verdict
 
@@ -25,6 +27,9 @@ def patience(context: Context) -> float | None:
     role, policy = size.elastic_role(context.spec), context.policy
     if role is None or size.granted(context.spec, context.workload)[role.name] <= size.least(role):
         return None
+    record = last_record(context)
+    if record is not None and record.outcome is Outcome.RESIZED:
+        return 0.0  # It stopped for what room there is.
     return min(policy.shrink_seconds, policy.hold_seconds)
 
 
@@ -55,6 +60,9 @@ def giving_back(context: Context, verdict: Verdict) -> Verdict:
         return verdict
     if any(isinstance(each, WorkloadStatusChange) for each in verdict.actions):
         return verdict  # One change at a time: each is made from this version of the Workload.
+    growth = context.status.growth
+    if growth is not None and growth.workload == workload.name:
+        return verdict  # It has just got this quota, and is about to use it.
     placed, granted = size.placed(context.spec, placement), size.granted(context.spec, workload)
     counts = tuple(
         (role.name, role.replicas - placed[role.name])

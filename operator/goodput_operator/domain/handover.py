@@ -1,6 +1,5 @@
 """What the next attempt waits for of the one before it, when that was stopped in good health."""
 
-from goodput_operator import constants as c
 from goodput_operator.api.status import Outcome, Phase
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
@@ -18,7 +17,7 @@ def saving(context: Context) -> Verdict | None:
     are waited for no longer than their grace, since on an unhealthy node they may never end.
     """
     record = last_record(context)
-    if record is None or record.outcome is not Outcome.MIGRATED:
+    if record is None or record.outcome not in (Outcome.MIGRATED, Outcome.RESIZED):
         return None
     left = [
         pod
@@ -31,7 +30,7 @@ def saving(context: Context) -> Verdict | None:
     wait = min(deadlines, default=context.now + context.policy.recheck_seconds) - context.now
     return Verdict(
         Phase.RESTARTING,
-        c.Reason.MIGRATED,
+        record.outcome.value,
         f"attempt {record.attempt} saves and stops before the next begins: {record.message}",
         requeue_after=max(1.0, min(wait + STOP_SECONDS, context.policy.recheck_seconds)),
     )

@@ -45,7 +45,12 @@ def checkpoint_request(status: TrainingJobStatus) -> int | None:
 
     It is the whole POSIX seconds of when it was asked for; None when none is wanted.
     """
-    return int(parse_time(status.move.since)) if status.move is not None else None
+    growth = status.growth
+    asked = [
+        status.move.since if status.move is not None else None,
+        growth.asked_at if growth is not None else None,
+    ]
+    return max((int(parse_time(each)) for each in asked if each is not None), default=None)
 
 
 def drained(context: Context, pod: PodView) -> bool:

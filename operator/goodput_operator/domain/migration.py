@@ -95,7 +95,7 @@ def _before(context: Context, leaving: Leaving) -> Outlook:
 def _during(context: Context, leaving: Leaving, move: Move) -> Outlook:
     """Wait for the checkpoint, then go, or stay if there is no room any more."""
     left = parse_time(move.deadline) - context.now
-    if left > 0 and not _saved(context, move) and _can_save(context):
+    if left > 0 and not has_saved(context, move.since) and can_save(context):
         return Outlook(condition=_moving(move), look_again=left)
     if _has_room(context, leaving):
         return Outlook(_leave(context, leaving, None))
@@ -104,7 +104,7 @@ def _during(context: Context, leaving: Leaving, move: Move) -> Outlook:
         return Outlook(_called_off(context, move, message))
     if left > 0:
         return Outlook(condition=_moving(move), look_again=left)
-    smaller = elastic.find_smaller(_elsewhere(context))
+    smaller = elastic.find_smaller(elsewhere(context))
     return Outlook(_leave(context, leaving, None if smaller else _give_back(context, leaving)))
 
 
@@ -124,7 +124,7 @@ def _begin(context: Context, leaving: Leaving) -> Verdict:
     now, checkpoint = context.now, context.spec.checkpoint
     grace = checkpoint.grace_period_seconds if checkpoint is not None else 0
     deadline = now + grace + context.policy.move_seconds
-    after = " after a checkpoint" if _can_save(context) else ""
+    after = " after a checkpoint" if can_save(context) else ""
     message = f"{leaving.told}: the gang leaves{after}, at the latest at {format_time(deadline)}"
     move = Move(
         reason=leaving.reason,
@@ -144,7 +144,7 @@ def _begin(context: Context, leaving: Leaving) -> Verdict:
     )
 
 
-def _can_save(context: Context) -> bool:
+def can_save(context: Context) -> bool:
     """Whether a last checkpoint is to be hoped for: there is a place for it, and steps to save."""
     progress, placement = context.status.progress, context.placement
     return (
@@ -156,14 +156,14 @@ def _can_save(context: Context) -> bool:
     )
 
 
-def _saved(context: Context, move: Move) -> bool:
+def has_saved(context: Context, since: str) -> bool:
     """Whether the live attempt has reported a durable checkpoint since it was asked for one."""
     checkpoint, placement = context.status.checkpoint, context.placement
     return (
         checkpoint is not None
         and placement is not None
         and checkpoint.attempt == placement.attempt
-        and parse_time(checkpoint.saved_at) >= parse_time(move.since)
+        and parse_time(checkpoint.saved_at) >= parse_time(since)
     )
 
 
@@ -172,11 +172,11 @@ def _has_room(context: Context, leaving: Leaving) -> bool:
 
     A healthy gang is not stopped for nodes that keep failing jobs.
     """
-    outcome = find_place(_elsewhere(context), use_avoided=bool(leaving.unhealthy))
+    outcome = find_place(elsewhere(context), use_avoided=bool(leaving.unhealthy))
     return isinstance(outcome, Placed)
 
 
-def _elsewhere(context: Context) -> Context:
+def elsewhere(context: Context) -> Context:
     """The same, were the gang not where it is."""
     snapshot = context.snapshot
     pods = {key: mine for key, mine in snapshot.pods.items() if key != context.job.key}
@@ -187,7 +187,7 @@ def _leave(context: Context, leaving: Leaving, requeue: Requeue | None) -> Verdi
     """The commit that ends the attempt. Not counted, if its pods were never created."""
     move = context.status.move
     begun = bool(context.live_pods)
-    saved = move is not None and _saved(context, move)
+    saved = move is not None and has_saved(context, move.since)
     how = "with a new checkpoint" if saved else "without a new checkpoint"
     message = f"{leaving.told}: the gang has left{f' {how}' if move is not None else ''}"
     updates = {

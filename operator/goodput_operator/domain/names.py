@@ -28,6 +28,16 @@ def workload_name(job: JobView) -> str:
     return f"tj-{job.key.name[: MAX_LABEL - len(suffix) - 4].rstrip('-.')}-{suffix}"
 
 
+def slice_prefix(job: JobView) -> str:
+    """How the names of Workloads begin that ask for more ranks of a gang that runs smaller."""
+    return f"{workload_name(job)}-g"
+
+
+def slice_name(job: JobView, now: float) -> str:
+    """Name of such a Workload that is decided on at ``now`` (POSIX seconds)."""
+    return f"{slice_prefix(job)}{int(now)}"
+
+
 def host_name(job: str, attempt: int, role: str, rank: int) -> str:
     """Host name of a rank: the same for the whole of its attempt, whichever pod it is."""
     return f"{job}-a{attempt}-{role}-{rank}"

@@ -18,6 +18,10 @@ class CreateWorkload:
     """Create the job's Workload under this name, made from the job's spec (or see it exists)."""
 
     name: str
+    replaces: str | None = None
+    """The Workload from which Kueue hands the quota over, in the moment in which it admits this."""
+    least: int | None = None
+    """With how few ranks of the role with ``minReplicas`` it may be admitted; None: with these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,12 @@ class Policy:
     """How long a job may hold quota without a placement before it gives it back."""
     shrink_seconds: float = 30.0
     """How long a job with ``minReplicas`` waits for room for all ranks that it has quota for."""
+    grow_after_seconds: float = 600.0
+    """How long a gang that is smaller than asked for runs before it is made larger."""
+    grow_room_seconds: float = 60.0
+    """How long there must have been room for more ranks before."""
+    grow_per_hour: int = 3
+    """How often in an hour a job is made larger at most."""
     exclusion_seconds: float = 300.0
     """How long a node on which a rank could not bind is left out for this job."""
     requeue_base_seconds: float = 10.0

@@ -183,8 +183,8 @@ class Executor:
             case p.EnsureService():
                 body = service.build_service(job)
                 await self._create(paths.SERVICES, body, job)
-            case p.CreateWorkload(name):
-                await self._create_workload(job, name)
+            case p.CreateWorkload():
+                await self._create_workload(job, action)
             case p.SetWorkloadActive(name, active):
                 patch = workload.activation_patch(active)
                 answer = await self._client.patch(paths.WORKLOADS, job.key.namespace, name, patch)
@@ -209,12 +209,13 @@ class Executor:
         self._store.put_pod(await self._create(paths.PODS, body, job))
 
     def _assignments(self, job: JobView) -> Iterable[Any]:
-        view = self._store.workload(job.key, workload.workload_name(job))
+        name = job.status.workload or workload.workload_name(job)
+        view = self._store.workload(job.key, name)
         return view.assignments if view else ()
 
-    async def _create_workload(self, job: JobView, name: str) -> None:
+    async def _create_workload(self, job: JobView, action: p.CreateWorkload) -> None:
         priority = await self._priority(job)
-        body = workload.build_workload(job, name, priority)
+        body = workload.build_workload(job, action.name, priority, action.replaces, action.least)
         self._store.put_workload(await self._create(paths.WORKLOADS, body, job))
 
     async def _priority(self, job: JobView) -> int | None:

@@ -81,6 +81,35 @@ def shrink_and_be_preempted(world: World, key: JobKey) -> None:
     world.add_nodes("n4")
     world.evict(key, "Preempted")
     world.run(key)
+    world.now += 61  # The pod on the lost node counts as gone.
+    world.run(key)
+
+
+def grow(world: World, key: JobKey) -> None:
+    """From two ranks to three: asked for, waited for, handed over, saved, restarted."""
+    world.quota = 2
+    world.run(key)
+    world.now += 600
+    world.run(key)
+    world.now += 60
+    world.run(key)
+    world.now += 60
+    world.quota = 3
+    world.run(key)
+    world.now += 1
+    world.report(key, step=140, durable=140)
+    world.run(key)
+
+
+def be_preempted_while_it_asks_for_more(world: World, key: JobKey) -> None:
+    world.quota = 2
+    world.run(key)
+    world.now += 600
+    world.run(key)
+    world.now += 60
+    world.run(key)
+    world.evict(key, "Preempted")
+    world.run(key)
 
 
 def new_world(our_check: bool, spec: TrainingJobSpec | None = None) -> tuple[World, JobKey]:
@@ -89,7 +118,13 @@ def new_world(our_check: bool, spec: TrainingJobSpec | None = None) -> tuple[Wor
     return world, world.submit(spec=spec or job_spec())
 
 
-ELASTIC = (be_admitted_in_part, shrink, shrink_and_be_preempted)
+ELASTIC = (
+    be_admitted_in_part,
+    shrink,
+    shrink_and_be_preempted,
+    grow,
+    be_preempted_while_it_asks_for_more,
+)
 """Told of a job of three ranks that can run with two."""
 
 
@@ -107,6 +142,8 @@ ELASTIC = (be_admitted_in_part, shrink, shrink_and_be_preempted)
         be_admitted_in_part,
         shrink,
         shrink_and_be_preempted,
+        grow,
+        be_preempted_while_it_asks_for_more,
     ],
     ids=lambda story: story.__name__.replace("_", " "),
 )
@@ -145,6 +182,10 @@ def test_the_stories_end_where_they_should() -> None:
         world, key = new_world(False)
         story(world, key)
         assert world.job(key).phase == phase
+    for story, ready in ((shrink, "2/2"), (shrink_and_be_preempted, "3/3"), (grow, "3/3")):
+        world, key = new_world(False, job_spec(3, least=2))
+        story(world, key)
+        assert (world.job(key).phase, world.job(key).ready) == (Phase.RUNNING, ready)
 
 
 def test_case_04_after_fifty_evictions_there_is_one_workload() -> None:

@@ -98,6 +98,8 @@ class World:
     errors: dict[JobKey, Refusal] = field(default_factory=dict)
     heard: Heard | None = None
     """What the ranks report, each for itself."""
+    slices: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Workloads that ask for more: which one they replace, and with how many ranks at least."""
     stop_after: int | None = None
     """Kill the operator after so many more writes."""
     _version: int = 0
@@ -280,7 +282,14 @@ class World:
         return self.jobs[key].status
 
     def workload(self, key: JobKey) -> WorkloadView:
-        owned = [each for each in self.workloads.values() if each.owner_uid == self.jobs[key].uid]
+        """The one that holds quota, or is to."""
+        owned = [
+            each
+            for each in self.workloads.values()
+            if each.owner_uid == self.jobs[key].uid
+            and not (each.name in self.slices and not each.has_admission)
+            and not (each.finished and each.finished.reason == "WorkloadSliceReplaced")
+        ]
         assert len(owned) == 1, owned
         return owned[0]
 
@@ -325,8 +334,11 @@ class World:
 
     def _act(self, key: JobKey, action: p.Action) -> None:
         match action:
-            case p.CreateWorkload(name):
+            case p.CreateWorkload(name, replaces, least):
                 self._create_workload(key, name)
+                if replaces is not None:
+                    assert least is not None
+                    self.slices[name] = (replaces, least)
             case p.SetWorkloadActive(name, active):
                 self._put(
                     replace(self.workloads[name], active=active, deactivated_by_us=not active)
@@ -491,7 +503,8 @@ class World:
     def _reserve(self, workload: WorkloadView) -> None:
         job = self.jobs[self._owner(workload.owner_uid)]
         assert job.spec is not None
-        counts = self._admissible(job.spec)
+        replaced, least = self._replaced(workload)
+        counts = self._admissible(job.spec, replaced, least)
         if counts is None:
             return
         self._put(
@@ -505,12 +518,23 @@ class World:
                 ),
             )
         )
+        if replaced is not None:
+            over = WorkloadCondition(True, "WorkloadSliceReplaced", "replaced", self.now)
+            self._put(replace(replaced, finished=over))
 
-    def _admissible(self, spec: TrainingJobSpec) -> dict[str, int] | None:
+    def _replaced(self, workload: WorkloadView) -> tuple[WorkloadView | None, int | None]:
+        """What a slice takes over: Kueue takes one without for any other Workload."""
+        name, least = self.slices.get(workload.name, (None, None))
+        found = self.workloads.get(name) if name else None
+        return (found if found and found.holds_quota else None), least
+
+    def _admissible(
+        self, spec: TrainingJobSpec, replaced: WorkloadView | None, least: int | None
+    ) -> dict[str, int] | None:
         """The most ranks by role that there is quota for: Kueue's partial admission."""
-        left = self.quota - self.used()
+        left = self.quota - self.used() + (self._gpus(replaced) if replaced else 0)
         elastic = size.elastic_role(spec)
-        steps = elastic.replicas - size.least(elastic) if elastic else 0
+        steps = elastic.replicas - (least or size.least(elastic)) if elastic else 0
         for fewer in range(steps + 1):
             counts = dict(size.asked(spec))
             if elastic:
