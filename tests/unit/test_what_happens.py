@@ -104,7 +104,20 @@ def _shrinks() -> Told:
 def _admitted_in_part() -> Told:
     world = World(quota=3)
     world.add_nodes(*(f"node-{i}" for i in range(4)))
-    key = world.submit(spec=job_spec(replicas=4, least=2))
+    key = world.submit(spec=job_spec(replicas=4, least=2, checkpoint=CHECKPOINT))
+    return later(world, key, 0)
+
+
+@story("There is quota and room for more of a gang that runs smaller")
+def _grows() -> Told:
+    world, key = _admitted_in_part()
+    world.events.clear()
+    world.report(key, step=120, durable=100)
+    world.quota = 4
+    later(world, key, world.policy.grow_after_seconds)
+    later(world, key, world.policy.grow_room_seconds)
+    world.now += 15
+    world.report(key, step=160, durable=160)
     return later(world, key, 0)
 
 

@@ -215,6 +215,18 @@ def test_a_role_that_may_be_smaller_is_admitted_in_part(make_job: JobFactory) ->
     assert workload_name(job) != workload_name(whole)
 
 
+def test_one_that_asks_for_more_names_what_it_replaces(make_job: JobFactory) -> None:
+    worker = make_job().spec.roles[0].model_dump(by_alias=True)
+    job = make_job(roles=[{**worker, "minReplicas": 2}])
+    made = build_workload(job, "wl-g1", replaces="wl", least=4)
+    assert made["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/workload-slice-replacement-for": "team-a/wl"
+    }
+    (pod_set,) = made["spec"]["podSets"]
+    assert (pod_set["count"], pod_set["minCount"]) == (4, 4)
+    assert "annotations" not in build_workload(job, "wl")["metadata"]
+
+
 def test_the_name_changes_with_the_pod_sets_and_fits_in_a_label(make_job: JobFactory) -> None:
     job = make_job("a" * 49)
     assert len(workload_name(job)) <= 63

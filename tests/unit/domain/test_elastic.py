@@ -8,7 +8,7 @@ import pytest
 from goodput_operator.api.status import Condition, Outcome, Phase, Restarts
 from goodput_operator.api.times import parse_time
 from goodput_operator.domain.health import checkpoint_request
-from goodput_operator.domain.model import JobKey, Silence
+from goodput_operator.domain.model import JobKey, Silence, WorkloadCondition
 from tests.unit.domain.world import World, job_spec
 
 SHRINK = 30
@@ -308,6 +308,22 @@ def test_kueue_is_asked_and_nothing_is_touched_until_it_has_quota() -> None:
     saves(world, key, 140)
     assert (world.job(key).attempt, world.job(key).ready, world.used()) == (2, "3/3", 3)
     assert list(workloads(world, key).values()) == [(True, True)]
+
+
+def test_a_workload_that_is_seen_replaced_too_early_stops_nobody() -> None:
+    """Its end may be read before the admission of the one that has taken over."""
+    world, key = small(quota=2, nodes=4)
+    later(world, key, GROW)
+    later(world, key, ROOM)
+    first = world.workload(key)
+    over = WorkloadCondition(True, "WorkloadSliceReplaced", "replaced", world.now)
+    world.workloads[first.name] = replace(first, finished=over)
+    for _ in range(3):
+        world.step(key)
+    assert (world.job(key).attempt, world.job(key).ready) == (1, "2/2")
+    world.workloads[first.name] = replace(first, finished=replace(over, reason="Succeeded"))
+    world.step(key)
+    assert world.job(key).placement is None, "an end of any other kind is one"
 
 
 def test_room_that_goes_while_kueue_is_asked_takes_the_question_back() -> None:
