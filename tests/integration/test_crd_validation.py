@@ -514,6 +514,8 @@ def test_defaults_are_applied_and_unknown_fields_of_the_template_kept(clean: Kub
     assert stored["spec"]["faultTolerance"] == {
         "restartScope": "Gang",
         "maxCrashRestarts": 3,
+        "maxHangRestarts": 3,
+        "firstStepTimeoutSeconds": 1800,
         "crashBackoff": {"baseSeconds": 10, "maxSeconds": 300},
         "forgiveAfterSeconds": 21600,
         "rules": [],
