@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from goodput_operator.builders.pod import build_pod, pin_to_node
 from goodput_operator.builders.progress import ProgressTarget
 from goodput_operator.domain.model import JobView, PodSetAssignment
+from goodput_operator.domain.placement import codec
 from goodput_operator.domain.plan import CreatePod
 from goodput_operator.observe.pod import parse_pod
 
@@ -223,6 +224,25 @@ def test_ranks_are_told_of_the_gang_that_was_placed(framework: str, make_job: Jo
         assert (names["JAX_PROCESS_ID"], names["JAX_NUM_PROCESSES"]) == ("2", "3")
     else:
         assert names["TF_CONFIG"].count("digits-a1-worker-") == 2
+
+
+def test_the_pods_of_a_gang_are_built_from_one_reading_of_its_placement(
+    make_job: JobFactory,
+) -> None:
+    """Else the work for a gang grows with the square of its size."""
+    placement = {
+        "attempt": 1,
+        "nodes": [f"built-once-{number}" for number in range(200)],
+        "roles": [{"name": "worker", "nodes": ",".join(map(str, range(200)))}],
+        "committedAt": "2026-01-31T08:00:00Z",
+    }
+    job = make_job(status={"placement": placement}, framework="JAX")
+    before = codec._decode_runs.cache_info().misses
+    for rank in range(200):
+        action = CreatePod(attempt=1, role="worker", rank=rank, node=f"built-once-{rank}")
+        names = environment(build_pod(job, action, None, None)["spec"]["containers"][0])
+        assert names["GOODPUT_RANK"] == str(rank)
+    assert codec._decode_runs.cache_info().misses == before + 1
 
 
 HOST = "digits-a3-worker-0.digits-ranks.team-a.svc"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import lru_cache
 from itertools import count, groupby
 
 from goodput_operator.api.spec import MAX_REPLICAS
@@ -33,7 +34,9 @@ def decode(placement: Placement) -> dict[str, tuple[str, ...]]:
 
     Raises ValueError if the placement is not one that ``encode`` has made.
     """
-    return {role.name: _decode_runs(role, placement.nodes) for role in placement.roles}
+    return {
+        role.name: _decode_runs(role.name, role.nodes, placement.nodes) for role in placement.roles
+    }
 
 
 def sizes(placement: Placement) -> dict[str, int]:
@@ -123,14 +126,16 @@ def _encode_runs(indices: Iterable[int]) -> str:
     return ",".join(str(index) if length == 1 else f"{index}*{length}" for index, length in runs)
 
 
-def _decode_runs(role: RolePlacement, table: Sequence[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=64)
+def _decode_runs(role: str, runs: str, table: tuple[str, ...]) -> tuple[str, ...]:
+    """Remembered: a decision, and each pod that is made for it, asks for the same."""
     nodes: list[str] = []
-    for run in role.nodes.split(",") if role.nodes else ():
+    for run in runs.split(",") if runs else ():
         match = _RUN.fullmatch(run)
         index, length = (int(match[1]), int(match[2] or 1)) if match else (len(table), 0)
         if index >= len(table) or len(nodes) + length > MAX_REPLICAS:
             raise ValueError(
-                f"placement of role {role.name}: run {run!r} is not INDEX or INDEX*LENGTH with an "
+                f"placement of role {role}: run {run!r} is not INDEX or INDEX*LENGTH with an "
                 f"index below {len(table)}, or there are more than {MAX_REPLICAS} ranks"
             )
         nodes += [table[index]] * length
