@@ -85,14 +85,19 @@ def shrink_and_be_preempted(world: World, key: JobKey) -> None:
     world.run(key)
 
 
-def grow(world: World, key: JobKey) -> None:
-    """From two ranks to three: asked for, waited for, handed over, saved, restarted."""
+def ask_for_more(world: World, key: JobKey) -> None:
+    """Two ranks run, for want of quota, and a second Workload asks for the third."""
     world.quota = 2
     world.run(key)
     world.now += 600
     world.run(key)
     world.now += 60
     world.run(key)
+
+
+def grow(world: World, key: JobKey) -> None:
+    """From two ranks to three: asked for, waited for, handed over, saved, restarted."""
+    ask_for_more(world, key)
     world.now += 60
     world.quota = 3
     world.run(key)
@@ -102,12 +107,7 @@ def grow(world: World, key: JobKey) -> None:
 
 
 def be_preempted_while_it_asks_for_more(world: World, key: JobKey) -> None:
-    world.quota = 2
-    world.run(key)
-    world.now += 600
-    world.run(key)
-    world.now += 60
-    world.run(key)
+    ask_for_more(world, key)
     world.evict(key, "Preempted")
     world.run(key)
 
