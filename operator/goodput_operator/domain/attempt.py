@@ -260,7 +260,7 @@ def _admitted(workload: WorkloadView) -> tuple[JobEvent, ...]:
 
 def _answer(context: Context, workload: WorkloadView) -> Verdict:
     """Tell Kueue that the place is found; the admission follows."""
-    unanswered = tuple(each.name for each in workload.checks if each.ours and each.state != "Ready")
+    unanswered = workload.unanswered_checks
     placement = context.placement
     nodes = len(placement.nodes) if placement else 0
     message = f"placed on {nodes} nodes; waiting for Kueue to admit Workload {workload.name}"
@@ -349,10 +349,10 @@ def _pods_ready(context: Context, ready: bool) -> tuple[Action, ...]:
 
 def _resumed(context: Context) -> tuple[JobEvent, ...]:
     """The Event that a later attempt is training again, once it has reported a step."""
-    progress, placement = context.status.progress, context.placement
+    progress, placement = context.progress, context.placement
     if progress is None or placement is None or not context.status.attempts:
         return ()
-    if progress.attempt != placement.attempt or progress.first_step_at is None:
+    if progress.first_step_at is None:
         return ()
     resumed_from = progress.resumed_from_step
     start = "from the beginning" if resumed_from is None else f"from step {resumed_from}"

@@ -198,11 +198,10 @@ def _got_further_without(context: Context, record: AttemptRecord, blame: Blame) 
             done = later.outcome is Outcome.SUCCEEDED
             if done or _is_further(record, later.last_step, ran):
                 return True
-    placement, progress = context.placement, context.status.progress
+    placement, progress = context.placement, context.progress
     if placement is None or set(blame.nodes) & set(placement.nodes):
         return False
-    reports = progress is not None and progress.attempt == placement.attempt
-    step = progress.step if reports and progress is not None else None
+    step = progress.step if progress is not None else None
     return _is_further(record, step, _seconds(placement.running_at, context.now))
 
 

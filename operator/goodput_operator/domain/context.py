@@ -5,7 +5,7 @@ from functools import cached_property
 
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Role, TrainingJobSpec
-from goodput_operator.api.status import Placement, TrainingJobStatus
+from goodput_operator.api.status import Placement, Progress, TrainingJobStatus
 from goodput_operator.api.times import parse_time
 from goodput_operator.domain import conditions, names, size
 from goodput_operator.domain.model import JobView, NodeView, PodView, Snapshot, WorkloadView
@@ -90,6 +90,14 @@ class Context:
     def placement(self) -> Placement | None:
         """The placement of the live attempt; None when there is none."""
         return self.status.placement
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the live attempt has reported; None before its first report."""
+        progress, placement = self.status.progress, self.placement
+        if progress is None or placement is None or progress.attempt != placement.attempt:
+            return None
+        return progress
 
     @cached_property
     def ranks(self) -> dict[tuple[str, int], str]:

@@ -13,7 +13,7 @@ from goodput_operator.api.status import Outcome
 from goodput_operator.domain import size
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.placement.gang import Placed
-from goodput_operator.domain.plan import ReclaimPods, WorkloadStatusChange
+from goodput_operator.domain.plan import ReclaimPods
 from goodput_operator.domain.restart import last_record
 from goodput_operator.domain.room import find_place
 from goodput_operator.domain.verdict import Verdict
@@ -38,13 +38,13 @@ def find_smaller(context: Context) -> Placed | None:
 
     Fewer ranks fit where more do, so that the number is found by halving.
     """
-    role, best = size.elastic_role(context.spec), None
-    if role is None:
+    role, best = size.elastic_role(context.spec), _smallest(context)
+    if role is None or best is None:
         return None
-    counts = dict(size.granted(context.spec, context.workload))
-    low, high = size.least(role), counts[role.name] - 1
+    counts = size.granted(context.spec, context.workload)
+    low, high = size.least(role) + 1, counts[role.name] - 1
     while low <= high:
-        middle = (low + high + 1) // 2 if best is not None else low
+        middle = (low + high + 1) // 2
         outcome = find_place(context, counts={**counts, role.name: middle})
         if isinstance(outcome, Placed):
             best, low = outcome, middle + 1
@@ -53,13 +53,27 @@ def find_smaller(context: Context) -> Placed | None:
     return best
 
 
+def fits_smaller(context: Context) -> bool:
+    """Whether there is a place for fewer ranks than there is quota for."""
+    return _smallest(context) is not None
+
+
+def _smallest(context: Context) -> Placed | None:
+    """A place for as few ranks as may run, if that is fewer than there is quota for."""
+    role, counts = size.elastic_role(context.spec), size.granted(context.spec, context.workload)
+    if role is None or counts[role.name] <= size.least(role):
+        return None
+    outcome = find_place(context, counts={**counts, role.name: size.least(role)})
+    return outcome if isinstance(outcome, Placed) else None
+
+
 def giving_back(context: Context, verdict: Verdict) -> Verdict:
     """The verdict, and with it the quota of ranks that the attempt does not have."""
     workload, placement = context.workload, context.placement
     if verdict.commit or placement is None or workload is None or not workload.is_admitted:
         return verdict
-    if any(isinstance(each, WorkloadStatusChange) for each in verdict.actions):
-        return verdict  # One change at a time: each is made from this version of the Workload.
+    if verdict.changes_workload:
+        return verdict
     growth = context.status.growth
     if growth is not None and growth.workload == workload.name:
         return verdict  # It has just got this quota, and is about to use it.

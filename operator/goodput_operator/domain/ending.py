@@ -66,7 +66,6 @@ def ended(
     placement, status = context.placement, context.status
     if placement is None:
         raise ValueError("there is no live attempt to end")
-    progress = status.progress
     active = active_now(placement, context.now)
     record = AttemptRecord(
         attempt=placement.attempt,
@@ -83,7 +82,7 @@ def ended(
         # What the user has a rule for, and does not count, is no fault of the node's.
         blame=find_blame(context, cause, lost_nodes, suspects) if is_charged(rule) else None,
         resume_step=placement.resume_step,
-        last_step=progress.step if progress and progress.attempt == placement.attempt else None,
+        last_step=context.progress.step if context.progress is not None else None,
     )
     updates: dict[str, Any] = {
         "placement": None,

@@ -19,10 +19,10 @@ from goodput_operator import constants as c
 from goodput_operator.api.spec import Role
 from goodput_operator.api.status import Growth, Outcome, Phase
 from goodput_operator.api.times import format_micro_time, format_time, parse_time
-from goodput_operator.domain import conditions, names, size
+from goodput_operator.domain import names, size
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.ending import ended
-from goodput_operator.domain.migration import can_save, elsewhere, has_saved
+from goodput_operator.domain.migration import can_save, elsewhere, has_saved, save_deadline
 from goodput_operator.domain.model import WorkloadView
 from goodput_operator.domain.placement.gang import Placed
 from goodput_operator.domain.plan import (
@@ -31,10 +31,9 @@ from goodput_operator.domain.plan import (
     CreateWorkload,
     DeleteWorkload,
     JobEvent,
-    WorkloadStatusChange,
 )
 from goodput_operator.domain.room import find_place
-from goodput_operator.domain.verdict import Verdict
+from goodput_operator.domain.verdict import Verdict, said, unchanged
 
 REPLACED = "WorkloadSliceReplaced"
 """Kueue's reason of ``Finished`` on a Workload whose quota another has taken over."""
@@ -46,7 +45,7 @@ def is_handing_over(context: Context, workload: WorkloadView) -> bool:
     growth, finished = context.status.growth, workload.finished
     if growth is None or finished is None or not finished.status or finished.reason != REPLACED:
         return False
-    return any(each.name == growth.workload and not each.is_finished for each in context.workloads)
+    return _has_asked(context, growth)
 
 
 def tidy(context: Context) -> Verdict | None:
@@ -61,7 +60,7 @@ def tidy(context: Context) -> Verdict | None:
     return Verdict(
         status.phase or Phase.PENDING,
         status.reason or c.Reason.QUOTA_RELEASED,
-        _said(context),
+        said(context),
         actions=_deletions(context),
         requeue_after=1.0,
     )
@@ -95,7 +94,7 @@ def _seek(
     growth, now = context.status.growth, context.now
     wait = _not_before(context) - now
     more = {**placed, role.name: placed[role.name] + 1}
-    if wait > 0 or not isinstance(_place(context, more), Placed):
+    if wait > 0 or not _has_room(context, more):
         again = wait if 0 < wait < _HOUR else context.policy.recheck_seconds
         return _go_on(verdict, again, None, _deletions(context))
     if growth is None:
@@ -106,8 +105,8 @@ def _seek(
         return _go_on(verdict, wait, growth)
     if growth.workload is None:
         name = names.slice_name(context.job, now)
-        return _commit(context, growth.model_copy(update={"workload": name}))
-    if any(each.name == growth.workload and not each.is_finished for each in context.workloads):
+        return unchanged(context, {"growth": growth.model_copy(update={"workload": name})}, ())
+    if _has_asked(context, growth):
         return _go_on(verdict, context.policy.recheck_seconds, growth)
     ask = CreateWorkload(growth.workload, replaces=workload.name, least=more[role.name])
     return _go_on(verdict, context.policy.recheck_seconds, growth, (ask,))
@@ -127,17 +126,18 @@ def _use(
         return _go_on(verdict, recheck, growth, (*actions, *_answers(verdict, workload)))
     if not _has_room_for_more(context, workload, role, placed):
         return _go_on(verdict, recheck, None, actions)
+    why = (
+        f"there is quota and room for more than {placed[role.name]} of {role.replicas} ranks of "
+        f"role {role.name}: the gang restarts larger"
+    )
     if growth.asked_at is None:
-        return _ask_to_save(context, growth, role, placed)
+        return _ask_to_save(context, growth, why)
     left = parse_time(growth.deadline or growth.asked_at) - context.now
     saved = has_saved(context, growth.asked_at)
     if left > 0 and not saved and can_save(context):
         return _go_on(verdict, left, growth, actions)
     how = "with" if saved else "without"
-    message = (
-        f"there is quota and room for more than {placed[role.name]} of {role.replicas} ranks of "
-        f"role {role.name}: the gang restarts larger, {how} a new checkpoint"
-    )
+    message = f"{why}, {how} a new checkpoint"
     key = f"a{context.status.attempt}"
     return Verdict(
         Phase.RESTARTING,
@@ -149,32 +149,18 @@ def _use(
     )
 
 
-def _ask_to_save(
-    context: Context, growth: Growth, role: Role, placed: Mapping[str, int]
-) -> Verdict:
-    checkpoint, now = context.spec.checkpoint, context.now
-    grace = checkpoint.grace_period_seconds if checkpoint is not None else 0
-    deadline = now + grace + context.policy.move_seconds
+def _ask_to_save(context: Context, growth: Growth, why: str) -> Verdict:
+    deadline = save_deadline(context)
     after = " after a checkpoint" if can_save(context) else ""
-    message = (
-        f"there is quota and room for more than {placed[role.name]} of {role.replicas} ranks of "
-        f"role {role.name}: the gang restarts larger{after}, at the latest at "
-        f"{format_time(deadline)}"
-    )
-    asked = {"asked_at": format_micro_time(now), "deadline": format_micro_time(deadline)}
+    message = f"{why}{after}, at the latest at {format_time(deadline)}"
+    asked = {"asked_at": format_micro_time(context.now), "deadline": format_micro_time(deadline)}
     event = JobEvent("Normal", c.EventReason.GROWING, message, key=asked["asked_at"])
-    return replace(_commit(context, growth.model_copy(update=asked)), events=(event,))
+    return unchanged(context, {"growth": growth.model_copy(update=asked)}, (event,))
 
 
-def _commit(context: Context, growth: Growth) -> Verdict:
-    """How far it is, written first; all else that is said of the job stays."""
-    return Verdict(
-        context.status.phase or Phase.RUNNING,
-        context.status.reason or c.Reason.ALL_RANKS_READY,
-        _said(context),
-        updates={"growth": growth},
-        commit=True,
-    )
+def _has_asked(context: Context, growth: Growth) -> bool:
+    """Whether its second Workload is there, and not over."""
+    return any(each.name == growth.workload and not each.is_finished for each in context.workloads)
 
 
 def _go_on(
@@ -208,14 +194,12 @@ def _has_room_for_more(
     """Whether the next attempt would have at least one rank more than this one."""
     more = placed[role.name] + 1
     granted = size.granted(context.spec, workload)
-    return granted[role.name] >= more and isinstance(
-        _place(context, {**granted, role.name: more}), Placed
-    )
+    return granted[role.name] >= more and _has_room(context, {**granted, role.name: more})
 
 
-def _place(context: Context, counts: Mapping[str, int]) -> object:
+def _has_room(context: Context, counts: Mapping[str, int]) -> bool:
     """Were the gang not where it is; not on nodes that keep failing jobs."""
-    return find_place(elsewhere(context), use_avoided=False, counts=counts)
+    return isinstance(find_place(elsewhere(context), use_avoided=False, counts=counts), Placed)
 
 
 def _deletions(context: Context) -> tuple[Action, ...]:
@@ -224,15 +208,8 @@ def _deletions(context: Context) -> tuple[Action, ...]:
 
 def _answers(verdict: Verdict, workload: WorkloadView) -> tuple[Action, ...]:
     """Our checks are Ready: the gang has its place, and looks for a larger one."""
-    if any(isinstance(each, WorkloadStatusChange) for each in verdict.actions):
-        return ()  # One change at a time: each is made from this version of the Workload.
-    checks = tuple(each.name for each in workload.checks if each.ours and each.state != "Ready")
-    if not checks:
+    checks = workload.unanswered_checks
+    if verdict.changes_workload or not checks:
         return ()
     version = workload.resource_version
     return (AnswerChecks(workload.name, version, checks, "Ready", "the gang runs"),)
-
-
-def _said(context: Context) -> str:
-    found = conditions.find(context.status.conditions, c.ConditionType.RUNNING)
-    return found.message if found is not None else ""

@@ -86,9 +86,9 @@ def seconds_left(context: Context) -> float | None:
 
 def reached(context: Context) -> int | None:
     """The highest step that the live attempt has reported; None if it has reported none."""
-    placement, progress, gang = context.placement, context.status.progress, _gang(context)
+    progress, gang = context.progress, _gang(context)
     steps = [each.step for each in gang.ranks.values()] if gang else []
-    if placement is not None and progress is not None and progress.attempt == placement.attempt:
+    if progress is not None:
         steps.append(progress.step)
     return max(steps, default=None)
 
@@ -145,14 +145,13 @@ def _back_since(context: Context, name: str) -> float:
 
 def _newest_at(context: Context) -> float | None:
     """When the newest step of the live attempt was reported; None before its first new one."""
-    placement, progress, gang = context.placement, context.status.progress, _gang(context)
+    progress, gang = context.progress, _gang(context)
     times: dict[int, float] = {}
     if gang is not None:
         for each in gang.ranks.values():
             if each.step > gang.first_step:
                 times[each.step] = min(each.stepped_at, times.get(each.step, each.stepped_at))
-    mine = placement is not None and progress is not None and progress.attempt == placement.attempt
-    if mine and progress is not None and progress.first_step_at is not None:
+    if progress is not None and progress.first_step_at is not None:
         at = parse_time(progress.reported_at)
         times[progress.step] = min(at, times.get(progress.step, at))
     return times[max(times)] if times else None

@@ -25,7 +25,7 @@ from goodput_operator.domain.placement.gang import Placed
 from goodput_operator.domain.plan import JobEvent
 from goodput_operator.domain.room import find_place
 from goodput_operator.domain.silence import LEAST, SHARE
-from goodput_operator.domain.verdict import ConditionChange, Verdict
+from goodput_operator.domain.verdict import ConditionChange, Verdict, unchanged
 
 _MAX_NODES = 64
 """Nodes named in a move; all that are cordoned or unhealthy are left, whether named or not."""
@@ -104,7 +104,7 @@ def _during(context: Context, leaving: Leaving, move: Move) -> Outlook:
         return Outlook(_called_off(context, move, message))
     if left > 0:
         return Outlook(condition=_moving(move), look_again=left)
-    smaller = elastic.find_smaller(elsewhere(context))
+    smaller = elastic.fits_smaller(elsewhere(context))
     return Outlook(_leave(context, leaving, None if smaller else _give_back(context, leaving)))
 
 
@@ -121,37 +121,37 @@ def _leaves_anyway(context: Context, leaving: Leaving) -> bool:
 
 
 def _begin(context: Context, leaving: Leaving) -> Verdict:
-    now, checkpoint = context.now, context.spec.checkpoint
-    grace = checkpoint.grace_period_seconds if checkpoint is not None else 0
-    deadline = now + grace + context.policy.move_seconds
+    deadline = save_deadline(context)
     after = " after a checkpoint" if can_save(context) else ""
     message = f"{leaving.told}: the gang leaves{after}, at the latest at {format_time(deadline)}"
     move = Move(
         reason=leaving.reason,
         message=message,
         nodes=leaving.nodes[:_MAX_NODES],
-        since=format_micro_time(now),
+        since=format_micro_time(context.now),
         deadline=format_micro_time(deadline),
     )
-    return Verdict(
-        context.status.phase or Phase.RUNNING,
-        context.status.reason or c.Reason.ALL_RANKS_READY,
-        _running_message(context),
-        updates={"move": move, "move_not_before": None},
-        events=(JobEvent("Normal", c.EventReason.MIGRATING, message, key=move.since),),
-        conditions=(_moving(move),),
-        commit=True,
+    return unchanged(
+        context,
+        {"move": move, "move_not_before": None},
+        (JobEvent("Normal", c.EventReason.MIGRATING, message, key=move.since),),
+        (_moving(move),),
     )
+
+
+def save_deadline(context: Context) -> float:
+    """Until when a checkpoint that is asked for now is waited for (POSIX seconds)."""
+    checkpoint = context.spec.checkpoint
+    grace = checkpoint.grace_period_seconds if checkpoint is not None else 0
+    return context.now + grace + context.policy.move_seconds
 
 
 def can_save(context: Context) -> bool:
     """Whether a last checkpoint is to be hoped for: there is a place for it, and steps to save."""
-    progress, placement = context.status.progress, context.placement
+    progress = context.progress
     return (
         context.spec.checkpoint is not None
         and progress is not None
-        and placement is not None
-        and progress.attempt == placement.attempt
         and progress.first_step_at is not None
     )
 
@@ -227,23 +227,12 @@ def _give_back(context: Context, leaving: Leaving) -> Requeue:
 def _called_off(context: Context, move: Move, why: str) -> Verdict:
     """The commit that forgets the move; the gang has not been touched."""
     until = format_micro_time(context.now + context.policy.move_pause_seconds)
-    return Verdict(
-        context.status.phase or Phase.RUNNING,
-        context.status.reason or c.Reason.ALL_RANKS_READY,
-        _running_message(context),
-        updates={"move": None, "move_not_before": until},
-        events=(
-            JobEvent(
-                "Normal",
-                c.EventReason.MIGRATION_CANCELLED,
-                f"the gang stays where it is: {why}",
-                key=move.since,
-            ),
-        ),
-        conditions=(
-            ConditionChange(c.ConditionType.MIGRATING, False, c.Reason.NOTHING_TO_LEAVE, why),
-        ),
-        commit=True,
+    stays = f"the gang stays where it is: {why}"
+    return unchanged(
+        context,
+        {"move": None, "move_not_before": until},
+        (JobEvent("Normal", c.EventReason.MIGRATION_CANCELLED, stays, key=move.since),),
+        (ConditionChange(c.ConditionType.MIGRATING, False, c.Reason.NOTHING_TO_LEAVE, why),),
     )
 
 
@@ -276,9 +265,3 @@ def _nothing(context: Context) -> ConditionChange | None:
     return ConditionChange(
         c.ConditionType.MIGRATING, False, c.Reason.NOTHING_TO_LEAVE, "no node has to be left"
     )
-
-
-def _running_message(context: Context) -> str:
-    """What the job says of itself now: a move that begins or is called off leaves that be."""
-    found = conditions.find(context.status.conditions, c.ConditionType.RUNNING)
-    return found.message if found is not None else ""

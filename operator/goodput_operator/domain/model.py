@@ -14,6 +14,7 @@ from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import TrainingJobStatus
 from goodput_operator.domain.heard import Heard
 from goodput_operator.domain.resources import Resources
+from goodput_operator.domain.storage import ClaimView, VolumeView
 
 
 class JobKey(NamedTuple):
@@ -316,44 +317,14 @@ class WorkloadView:
         return bool(self.evicted and self.evicted.status)
 
     @property
+    def unanswered_checks(self) -> tuple[str, ...]:
+        """Our own admission checks that are not Ready."""
+        return tuple(each.name for each in self.checks if each.ours and each.state != "Ready")
+
+    @property
     def is_finished(self) -> bool:
         """Over, as far as Kueue is concerned."""
         return bool(self.finished and self.finished.status)
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimView:
-    """A PersistentVolumeClaim."""
-
-    namespace: str
-    name: str
-    phase: str
-    access_modes: frozenset[str]
-    """What was asked for, and what its volume offers once it is bound."""
-    volume: str | None
-    """The PersistentVolume that it is bound to."""
-    deleting: bool = False
-
-    @property
-    def shared(self) -> bool:
-        """Whether pods on several nodes may mount it at once."""
-        return not self.access_modes or bool(self.access_modes & {"ReadWriteMany", "ReadOnlyMany"})
-
-    @property
-    def single_pod(self) -> bool:
-        """Whether one pod alone may mount it."""
-        return "ReadWriteOncePod" in self.access_modes and not self.shared
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeView:
-    """A PersistentVolume."""
-
-    name: str
-    claim: tuple[str, str] | None
-    """Namespace and name of the claim that it is bound to."""
-    node_terms: tuple[Mapping[str, Any], ...] | None
-    """``nodeSelectorTerms`` of its node affinity, as they are; None: it can be used anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,8 @@ def refreshed(context: Context) -> dict[str, Any]:
 
 
 def _first_step(context: Context) -> float | None:
-    placement, progress = context.placement, context.status.progress
-    if placement is None or progress is None or progress.attempt != placement.attempt:
-        return None
-    return parse_time(progress.first_step_at) if progress.first_step_at else None
+    progress = context.progress
+    return parse_time(progress.first_step_at) if progress and progress.first_step_at else None
 
 
 def _split(context: Context, record: AttemptRecord, first: float | None) -> Recovery:

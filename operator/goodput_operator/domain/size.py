@@ -29,14 +29,17 @@ def elastic_role(spec: TrainingJobSpec) -> Role | None:
 
 def granted(spec: TrainingJobSpec, workload: WorkloadView | None) -> Sizes:
     """How many ranks there is quota for: what Kueue has admitted, less what was given back."""
-    admitted = {each.name: each.count for each in workload.assignments} if workload else {}
     back = workload.reclaimable if workload else {}
     return {
-        role.name: min(
-            admitted.get(role.name, role.replicas), role.replicas - back.get(role.name, 0)
-        )
+        role.name: min(_admitted(role, workload), role.replicas - back.get(role.name, 0))
         for role in spec.roles
     }
+
+
+def _admitted(role: Role, workload: WorkloadView | None) -> int:
+    """How many ranks of a role Kueue has admitted; all where it does not say."""
+    assignments = workload.assignments if workload else ()
+    return next((each.count for each in assignments if each.name == role.name), role.replicas)
 
 
 def of_attempt(job: JobView, attempt: int) -> Sizes:
@@ -77,8 +80,7 @@ def shortage(
     if short is None:
         return c.Reason.WHOLE_GANG, f"all {sum(sizes.values())} ranks that were asked for are there"
     name, has = short.name, sizes[short.name]
-    admitted = {each.name: each.count for each in workload.assignments} if workload else {}
     told = f"runs with {has} of {short.replicas} ranks of role {name}: "
-    if has >= admitted.get(name, short.replicas):
+    if has >= _admitted(short, workload):
         return c.Reason.QUOTA_FOR_PART, f"{told}Kueue has no quota for more"
     return c.Reason.ROOM_FOR_PART, f"{told}there was no room on nodes for more"

@@ -10,7 +10,7 @@ from goodput_operator.domain import size
 from goodput_operator.domain.conditions import find, is_true, set_condition
 from goodput_operator.domain.context import Context
 from goodput_operator.domain.model import PodView
-from goodput_operator.domain.plan import Action, JobEvent, Plan
+from goodput_operator.domain.plan import Action, JobEvent, Plan, WorkloadStatusChange
 
 
 class ConditionChange(NamedTuple):
@@ -37,6 +37,35 @@ class Verdict:
     commit: bool = False
     """Write this status first, guarded, and decide again."""
     conditions: tuple[ConditionChange, ...] = ()
+
+    @property
+    def changes_workload(self) -> bool:
+        """It writes the status of the Workload: nothing else may, made from the same version."""
+        return any(isinstance(each, WorkloadStatusChange) for each in self.actions)
+
+
+def unchanged(
+    context: Context,
+    updates: Mapping[str, Any],
+    events: tuple[JobEvent, ...],
+    conditions: tuple[ConditionChange, ...] = (),
+) -> Verdict:
+    """The commit of a fact about a live attempt; where the job stands, and what it says, stays."""
+    return Verdict(
+        context.status.phase or Phase.RUNNING,
+        context.status.reason or c.Reason.ALL_RANKS_READY,
+        said(context),
+        updates=updates,
+        events=events,
+        conditions=conditions,
+        commit=True,
+    )
+
+
+def said(context: Context) -> str:
+    """What the job says of itself now."""
+    found = find(context.status.conditions, c.ConditionType.RUNNING)
+    return found.message if found is not None else ""
 
 
 def to_plan(context: Context, verdict: Verdict, cleanup: tuple[Action, ...]) -> Plan:

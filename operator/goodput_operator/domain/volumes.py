@@ -11,11 +11,11 @@ from typing import Any
 from goodput_operator import constants as c
 from goodput_operator.api.spec import Role
 from goodput_operator.domain.context import Context
-from goodput_operator.domain.model import ClaimView
 from goodput_operator.domain.placement.constraints import selector_terms
 from goodput_operator.domain.placement.gang import NoPlace, Placed, RankGroup
 from goodput_operator.domain.resources import Resources, pod_requests
 from goodput_operator.domain.size import least
+from goodput_operator.domain.storage import ClaimView
 
 
 @dataclass(frozen=True, slots=True)

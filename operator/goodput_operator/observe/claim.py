@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from goodput_operator.domain.model import ClaimView, VolumeView
+from goodput_operator.domain.storage import ClaimView, VolumeView
 from goodput_operator.observe import raw as r
 
 

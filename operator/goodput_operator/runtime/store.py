@@ -13,7 +13,6 @@ from goodput_operator.api.status import Phase
 from goodput_operator.domain.heard import Heard
 from goodput_operator.domain.migration import waits_for_room
 from goodput_operator.domain.model import (
-    ClaimView,
     JobKey,
     JobView,
     NodeHealthView,
@@ -21,9 +20,9 @@ from goodput_operator.domain.model import (
     PodView,
     Refusal,
     Snapshot,
-    VolumeView,
     WorkloadView,
 )
+from goodput_operator.domain.storage import ClaimView, VolumeView
 from goodput_operator.observe.claim import parse_claim, parse_volume
 from goodput_operator.observe.flavor import FlavorView, parse_flavor
 from goodput_operator.observe.job import parse_job

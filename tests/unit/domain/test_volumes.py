@@ -8,7 +8,7 @@ import pytest
 from goodput_operator import constants as c
 from goodput_operator.api.spec import TrainingJobSpec
 from goodput_operator.api.status import Phase
-from goodput_operator.domain.model import VolumeView
+from goodput_operator.domain.storage import VolumeView
 from tests.unit.domain.world import World, job_spec, template
 
 ON_N2 = ({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]},)

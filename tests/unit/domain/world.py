@@ -19,7 +19,6 @@ from goodput_operator.domain.heard import GangReports, Heard, RankReports
 from goodput_operator.domain.model import (
     BadCondition,
     CheckState,
-    ClaimView,
     ContainerExit,
     JobKey,
     JobView,
@@ -29,7 +28,6 @@ from goodput_operator.domain.model import (
     PodView,
     Refusal,
     Snapshot,
-    VolumeView,
     WorkloadCondition,
     WorkloadView,
 )
@@ -37,6 +35,7 @@ from goodput_operator.domain.names import pod_name
 from goodput_operator.domain.policy import DEFAULT_POLICY, Policy
 from goodput_operator.domain.reconcile import decide
 from goodput_operator.domain.resources import Resources, pod_requests
+from goodput_operator.domain.storage import ClaimView, VolumeView
 
 GPU = "nvidia.com/gpu"
 
